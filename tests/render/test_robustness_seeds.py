@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
 from cxrlab.render.drawing import Drawing
 from cxrlab.render.page import svg_file
-from cxrlab.render.robustness_seeds import answer_curves, drops_forest, has_answers, strongest
+from cxrlab.render.robustness_seeds import answer_curves, dose_curve, drops_forest, has_answers, strongest
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = (1, 2)
@@ -206,3 +206,49 @@ def test_the_forest_has_a_dot_a_radius_a_line_a_seed_and_zero_in_the_middle() ->
     assert min(float(one.get("font-size") or 0) for one in made.iter(f"{SVG}text")) >= 11
     flips = drops_forest(audits(), "flip_rate")
     assert flips is not None and flips.heading == "reports flipped under pgd: difference, aligned minus start"
+
+
+def dose(name: str, drift: float | None, value: float, condition: str = "pgd@2/255") -> dict[str, Any]:
+    effect = {"value": value, "low_95": value - 0.1, "high_95": value + 0.1, "by_seed": [value - 0.01, value + 0.01]}
+    row = {"name": name, "control": drift is None, "metric": "findings.f1", "condition": condition, "drift": drift}
+    return {**row, **effect, "smallest_margin": abs(value) + 0.1, "p": 0.25, "patients": 40}
+
+
+def dosed(**judged: Any) -> dict[str, Any]:
+    sentence = "findings.f1: tuning changes the drop by less than <0.123>."
+    verdict = {"metric": "findings.f1", "bound": 0.123, "established": False, "sensitive": True, "sentence": sentence}
+    rows = [dose("dpo", 0.5, 0.02), dose("<i>kto", 0.25, -0.01), dose("hardened", None, 0.3)]
+    response = {"margin": 0.05, "alpha": 0.05, "rows": rows, "metrics": [{**verdict, **judged}]}
+    drift = {"dpo": variant(drift=over(0.45, 0.55)), "<i>kto": variant(drift=over(0.2, 0.3))}
+    return audits(variants=drift, controls={"hardened": {"changes": "Made <robust>."}}, dose_response=response)
+
+
+def test_the_bound_and_the_doses_stand_first_and_in_order_of_drift(tmp_path: Path) -> None:
+    shown = page(tmp_path, dosed())
+    assert "less than &lt;0.123&gt;" in shown and "Equivalence within the margin is not shown." in shown
+    table = shown[shown.index("change of the drop over the drift") :]
+    assert table.index("&lt;i&gt;kto") < table.index("<b>dpo</b>") < table.index("<b>hardened</b>")
+    assert "Made &lt;robust&gt;." in shown and "+0.020" in table and "0.400" in table
+
+
+def test_a_study_without_sensitivity_is_marked(tmp_path: Path) -> None:
+    found = page(tmp_path, dosed(sensitive=False))
+    assert "<p class=alarm><b>Equivalence" in found
+    assert "<p class=alarm><b>Equivalence" not in page(tmp_path / "two", dosed())
+
+
+def test_the_curve_runs_over_the_drift_and_controls_stand_at_zero() -> None:
+    words = ElementTree.tostring(drawn(dose_curve(dosed())), encoding="unicode")
+    assert "pgd@2/255, dpo: 0.020 (-0.080 to 0.120)" in words
+    assert "pgd@2/255, positive control, hardened: 0.300" in words
+    assert "nats per token" in words and "0.25" in words and "0.5" in words
+    assert dose_curve(audits()) is None
+
+
+def test_calibration_of_every_condition_is_shown(tmp_path: Path) -> None:
+    sides = {"closed_questions.ece_fixed": {"start": over(0.125, 0.125), "aligned": over(0.25, 0.25)}}
+    either = {"closed_questions.accuracy": {"start": over(0.5, 0.5), "aligned": over(0.25, 0.25)}}
+    fitted = {"start": over(1.5, 1.5), "aligned": over(2.5, 2.5)}
+    row = variant(calibration={"pgd@2/255": sides}, temperature=fitted, blanks_negative={"clean": either})
+    shown = page(tmp_path, audits(variants={"dpo": row}))
+    assert "0.125 → 0.250" in shown and "1.500 → 2.500" in shown and "0.500 → 0.250" in shown

@@ -23,6 +23,7 @@ from cxrlab.studies.run_study import find_study, read_study
 
 pytestmark = pytest.mark.slow
 
+AUDITED = {"harden": 1, "robustness": 1}
 KTO = {"changes": "KTO.", "train": {"loss": {"name": "kto"}}}
 BASE: dict[str, Any] = {
     "corpora": {"drawn": {"phantom": {"n": 60, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
@@ -142,11 +143,15 @@ def test_those_that_are_measured_otherwise_have_a_start_of_their_own(tmp_path: P
         ("preference_openi", {"sample": 1, "judge": 2, "pair": 2, "before": 1, "train": 3}),
         (
             "preference_robustness",
-            {"start": 1, "sample": 1, "judge": 3, "pair": 3, "before": 1, "train": 5, "robustness": 5},
+            {"start": 1, "sample": 1, "judge": 3, "pair": 3, "before": 1, "train": 10, **AUDITED, "finetune": 1},
+        ),
+        (
+            "preference_robustness_cpu",
+            {"start": 1, "sample": 1, "judge": 1, "pair": 1, "before": 1, "train": 3, **AUDITED},
         ),
         (
             "preference_robustness_openi",
-            {"sample": 1, "judge": 3, "pair": 3, "before": 1, "train": 4, "robustness": 4},
+            {"start": 1, "sample": 1, "judge": 3, "pair": 3, "before": 1, "train": 7, **AUDITED},
         ),
     ],
 )
@@ -155,8 +160,8 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: di
     one = read_study(find_study(name)).config
     found = PreferenceStudy(one, tmp_path)
     assert Counter(part.kind for part in found.parts if part.seed == 2) == kinds
-    assert len(found.parts) == 3 * sum(kinds.values())
-    assert len(set(before_of(found).values())) == 3
+    assert len(found.parts) == len(one.seeds) * sum(kinds.values())
+    assert len(set(before_of(found).values())) == len(one.seeds)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from cxrlab.render.drawing import (
     Point,
     Row,
     difference_forest,
+    draw_curves,
     draw_panels,
     spread_of,
 )
@@ -83,6 +84,18 @@ class UnderAttack:
 
 
 @dataclass(frozen=True)
+class Doses:
+    """How the change of the drop in one metric depends on the drift."""
+
+    title: str
+    sentence: str  # The bound, and what the positive controls show
+    established: bool
+    sensitive: Any  # Whether a positive control shows an effect; None without controls
+    table: Table
+    curve: Drawing | None
+
+
+@dataclass(frozen=True)
 class AuditSeeds:
     """Audits of aligned models over seeds."""
 
@@ -97,6 +110,9 @@ class AuditSeeds:
     every: tuple[tuple[str, Table], ...]  # Every condition
     flips: Table  # Studies that flip under one model only
     transfer: Table  # Between start and aligned model
+    doses: tuple[Doses, ...]  # Changes of drops over the drift, one for each metric
+    calibration: Table  # Of closed answers, before and after temperature scaling
+    blanks: Table  # Accuracy with blank labels as unknown and as negative
 
 
 @per_run(ROBUSTNESS_SEEDS)
@@ -151,7 +167,104 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
         every=tuple((name, table) for name, table in every if table),
         flips=Table(["method", "condition", flip_head], flips, dense=True),
         transfer=Table(["method", "condition", *made], transfer, words=2, dense=True),
+        doses=tuple(_doses(found, one) for one in part(found, "dose_response").get("metrics") or ()),
+        calibration=_calibration(found),
+        blanks=_blanks(found),
     )
+
+
+def _doses(found: Mapping[str, Any], judged: Mapping[str, Any]) -> Doses:
+    """Tuned models by drift, then the positive controls."""
+    metric, response = str(judged.get("metric")), part(found, "dose_response")
+    rows = [part(row) for row in response.get("rows") or () if part(row).get("metric") == metric]
+    rows.sort(key=lambda row: (bool(row.get("control")), row.get("drift") or 0.0))
+    changes = {**part(found, "variants"), **part(found, "controls")}
+    lines = []
+    for row in rows:
+        name = str(row.get("name"))
+        what = Cell(name, strong=True, lines=(Cell(part(changes, name).get("changes"), tone="later"),))
+        effect = {"value": row.get("value"), "low": row.get("low_95"), "high": row.get("high_95")}
+        seeds = ", ".join(figure(value, "+") for value in row.get("by_seed") or ())
+        bound, p = figure(row.get("smallest_margin")), p_value(row.get("p"))
+        dose = "control" if row.get("control") else figure(row.get("drift"))
+        lines.append([what, dose, row.get("condition"), measured(effect, "+"), seeds, bound, p])
+    margin = figure(response.get("margin"))
+    heads = ["tuned by", "drift, nats per token", "condition", "change of the drop (95 %)", "each seed",
+             "smallest margin", f"p of being within {margin}"]  # fmt: skip
+    return Doses(
+        f"{metric_title(metric)}: change of the drop over the drift",
+        str(judged.get("sentence")),
+        bool(judged.get("established")),
+        judged.get("sensitive"),
+        Table(heads, lines, words=3),
+        dose_curve(found, metric),
+    )
+
+
+def dose_curve(found: Mapping[str, Any], metric: str = FINDINGS, width: int = 620, height: int = 320) -> Drawing | None:
+    """The change of the drop over the drift, one curve for each condition, with intervals over seeds and patients.
+
+    Positive controls have no drift and stand at 0, dashed. None where nothing was measured.
+    """
+    rows = [part(row) for row in part(found, "dose_response").get("rows") or ()]
+    rows = [row for row in rows if row.get("metric") == metric and number(row.get("value")) is not None]
+    curves = []
+    for place, condition in enumerate(dict.fromkeys(str(row.get("condition")) for row in rows)):
+        for control in (False, True):
+            own = [row for row in rows if row.get("condition") == condition and bool(row.get("control")) is control]
+            placed = [(0.0 if control else number(row.get("drift")), row) for row in own]
+            known = sorted(((at, row) for at, row in placed if at is not None), key=lambda one: one[0])
+            if not known:
+                continue
+            points = tuple(
+                (at, row["value"], number(row.get("low_95")), number(row.get("high_95"))) for at, row in known
+            )
+            drifts = [part(found, "variants", str(row.get("name")), "drift").get("values") or () for _, row in known]
+            dots = [
+                (drift, value)
+                for (_, row), values in zip(known, drifts, strict=True)
+                for drift, value in zip(values, row.get("by_seed") or (), strict=False)
+                if number(drift) is not None and number(value) is not None
+            ]
+            name = f"{condition}, positive control" if control else condition
+            notes = tuple(str(row["name"]) for _, row in known)
+            colour = _COLOURS[place % _DRAWN]
+            curves.append(Curve(name, points, colour, place, dashed=control, dots=tuple(dots), notes=notes))
+    if not curves:
+        return None
+    layout = Layout(width, height, 1.0, "drift from the start, nats per token", "the drift", "drift")
+    return draw_curves(curves, f"{metric_title(metric)}: change of the drop, tuned minus start", layout)
+
+
+def _calibration(found: Mapping[str, Any]) -> Table:
+    """Start and aligned model under every condition, and the temperature that val gave them."""
+    variants = part(found, "variants")
+    rows = []
+    for variant, row in variants.items():
+        clean = part(row, CLEAN)
+        metrics = [name for one in part(row, "calibration").values() for name in one]
+        for metric in dict.fromkeys(metrics):
+            conditions = {CLEAN: clean, **part(row, "calibration")}
+            rows += [
+                [variant, heading(metric), condition, _sides(part(one, metric))]
+                for condition, one in conditions.items()
+                if number(part(one, metric, START).get("mean")) is not None
+            ]
+        if number(part(row, "temperature", START).get("mean")) is not None:
+            rows.append([variant, "temperature", "fitted on val", _sides(part(row, "temperature"))])
+    return Table(["method", "quantity", "condition", "start → aligned"], rows, words=3, dense=True)
+
+
+def _blanks(found: Mapping[str, Any]) -> Table:
+    """Accuracy of closed answers where blank labels are unknown, and where they count as absent."""
+    rows = []
+    for variant, row in part(found, "variants").items():
+        known = {CLEAN: part(row, CLEAN), **part(row, "conditions")}
+        for condition, one in part(row, "blanks_negative").items():
+            unknown = _sides(part(known, condition, "closed_questions.accuracy"))
+            rows.append([variant, condition, unknown, _sides(part(one, "closed_questions.accuracy"))])
+    heads = ["method", "condition", "blanks unknown: start → aligned", "blanks absent: start → aligned"]
+    return Table(heads, rows, words=2, dense=True)
 
 
 def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | None = None) -> UnderAttack | None:
