@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.cli.output import Result, columns
+from cxrlab.cli.plans import folder, planned
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.runs import state
@@ -49,9 +50,10 @@ def generate(
     if plan:
         if engine != "local":
             raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")
-        return _planned(config)
-    if out is None:
-        raise ConfigError("--out is missing; name the run folder, or give --plan to write nothing.")
+        from cxrlab.evaluation.generation_plan import plan_generation
+
+        return planned(plan_generation(config, out))
+    out = folder(out)
     from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
     from cxrlab.evaluation.generate import generate as run
 
@@ -62,36 +64,6 @@ def generate(
     left_out = f"; studies without a frontal image: {done.without_frontal:,}" if done.without_frontal else ""
     cautions = "".join(f"\ncaution: {one}" for one in done.cautions)
     return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{left_out}{missing}{controls}{cautions}", done)
-
-
-def _planned(config: GenerateConfig) -> Result:
-    """The measured plan of a run as a table."""
-    from cxrlab.evaluation.generation_plan import plan_generation
-
-    found = plan_generation(config)
-    rows: list[tuple[str, str | float | None]] = [
-        ("reports", f"{found.studies:,}, and up to {found.control_reports:,} of control images"),
-        ("time", f"{_duration(found.seconds)}, at {found.studies_per_second:.2f} reports per second"),
-        ("batch", f"{found.batch_size}; the first takes {found.first_batch_s:.1f} s"),
-        ("memory of this process (GB)", found.memory_gb),
-    ]
-    if found.gpu:
-        rows.append((f"memory on {found.gpu} (GB)", f"{found.gpu_memory_gb:.1f} of {found.gpu_gb:.1f}"))
-    if found.mean_tokens is not None:
-        rows.append(("tokens per report", found.mean_tokens))
-    if found.cache:
-        rows.append(("key-value cache", found.cache))
-    table = Table((Column("a run of generate"), Column("measured on this machine", digits=1)), tuple(rows))
-    note = f"Measured on {found.measured:,} studies; longer reports elsewhere in the split take longer."
-    return Result([table, note], found)
-
-
-def _duration(seconds: float) -> str:
-    """A duration in the largest unit of which there are two."""
-    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
+from cxrlab.cli.plans import folder, planned
 from cxrlab.robustness.config import HardenConfig, RobustnessConfig
 
 # Quantities of the terminal's table, with their headings.
@@ -18,14 +19,23 @@ _COLUMNS = {
 }
 
 
-def robustness(config: RobustnessConfig, out: Path) -> Result:
+def robustness(config: RobustnessConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Attack the images of a model that you own or may test; measure how its reports, answers and confidence change.
 
     RUN/robustness.json has every quantity on clean and perturbed images with intervals, also by label;
     RUN/answers.jsonl the outputs for every image. With --versus, models are compared on the same images and budgets,
     and each is tested on the images made for the other. 'cxrlab page RUN' shows everything. Run the command again to
     continue an interrupted audit.
+
+    Args:
+        out: Run folder.
+        plan: Time one batch under every attack and corruption, print how long the whole audit takes, and write nothing.
     """
+    if plan:
+        from cxrlab.robustness.audit_plan import plan_audit
+
+        return planned(plan_audit(config, out))
+    out = folder(out)
     from cxrlab.robustness.audit import audit
 
     found = audit(config, out)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.output import Result, columns, number, unused_data
-from cxrlab.core.errors import ConfigError
+from cxrlab.cli.plans import folder, planned
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from cxrlab.training.run_folder import TrainingResult
 
 
-def train(config: EncoderConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
+def train(
+    config: EncoderConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False, plan: bool = False
+) -> Result:
     """Train a vision encoder and a text encoder contrastively: each image close to its report (stage 1).
 
     Each step compares all its pairs with one another, over all accumulated batches (--optimisation.accumulate) and
@@ -26,12 +28,13 @@ def train(config: EncoderConfig, out: Path | None = None, seed: int | None = Non
 
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
+        plan: Take a few steps, print time, memory and disk of the whole training, and write nothing.
     """
     if dry_run:
         return counted_pairs(seeded(config, seed))
     from cxrlab.training.encoder import train_encoder
 
-    out = _folder(out)
+    out = folder(out, "--dry-run or --plan")
     done = train_encoder(seeded(config, seed), out)
     compared, distinct = done.extra["compared"], done.extra["distinct_reports"]
     lines = [
@@ -42,7 +45,9 @@ def train(config: EncoderConfig, out: Path | None = None, seed: int | None = Non
     return Result("\n".join(lines + _validated(done, out) + unused_data(done)), done)
 
 
-def align(config: AlignConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
+def align(
+    config: AlignConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False, plan: bool = False
+) -> Result:
     """Train a new projector between a frozen vision encoder and a frozen language model (stage 2).
 
     The prompt is the image alone, the target the report. RUN/checkpoint is a whole LLaVA model; RUN/history.jsonl has
@@ -51,16 +56,21 @@ def align(config: AlignConfig, out: Path | None = None, seed: int | None = None,
 
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
+        plan: Take a few steps, print time, memory and disk of the whole training, and write nothing.
     """
     if dry_run:
         return counted_pairs(seeded(config, seed))
+    if plan:
+        return _planned("align", seeded(config, seed), out)
     from cxrlab.training.align_finetune import align as run
 
-    out = _folder(out)
+    out = folder(out, "--dry-run or --plan")
     return _trained(run(seeded(config, seed), out), out)
 
 
-def finetune(config: FinetuneConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
+def finetune(
+    config: FinetuneConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False, plan: bool = False
+) -> Result:
     """Train projector and language model to generate the report for an image and an indication (stage 3).
 
     RUN/checkpoint is an adapter that includes the projector, or a whole LLaVA model with --lora-rank 0; its model name
@@ -70,12 +80,15 @@ def finetune(config: FinetuneConfig, out: Path | None = None, seed: int | None =
 
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
+        plan: Take a few steps, print time, memory and disk of the whole training, and write nothing.
     """
     if dry_run:
         return counted_pairs(seeded(config, seed))
+    if plan:
+        return _planned("finetune", seeded(config, seed), out)
     from cxrlab.training.align_finetune import finetune as run
 
-    out = _folder(out)
+    out = folder(out, "--dry-run or --plan")
     return _trained(run(seeded(config, seed), out), out)
 
 
@@ -126,10 +139,10 @@ def counted_pairs(config: EncoderConfig | AlignConfig | FinetuneConfig) -> Resul
     return Result("\n".join(lines), table)
 
 
-def _folder(out: Path | None) -> Path:
-    if out is None:
-        raise ConfigError("--out is missing; name the run folder, or give --dry-run to write nothing.")
-    return out
+def _planned(stage: str, config: AlignConfig | FinetuneConfig, out: Path | None) -> Result:
+    from cxrlab.training.training_plan import plan_report_training
+
+    return planned(plan_report_training(stage, config, out))
 
 
 def _trained(done: TrainingResult, out: Path) -> Result:

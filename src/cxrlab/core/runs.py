@@ -17,7 +17,7 @@ import datetime
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -193,6 +193,20 @@ def finished(
     """Whether the folder holds a finished run with these settings; `operational` ones may differ."""
     folder = Path(path)
     return state(folder) == "finished" and not _differences(folder, config, seed, frozenset(operational))
+
+
+def progress(
+    path: str | os.PathLike[str] | None, config: Any, *, seed: int | None = None, operational: Iterable[str] = ()
+) -> Literal["new", "begun", "finished"]:
+    """How far the run of a folder is, for a plan: nothing is written, and what `Run.open` refuses is refused.
+
+    Except a finished run with these settings; None for the folder stands for a new run.
+    """
+    if path is None or not Path(path).is_dir():
+        return "new"
+    if (Path(path) / CONFIG).exists() and finished(path, config, seed=seed, operational=operational):
+        return "finished"
+    return "begun" if _may_continue(Path(path), config, seed, True, frozenset(operational)) else "new"
 
 
 def _differences(folder: Path, config: Any, seed: int | None, operational: frozenset[str]) -> list[str]:

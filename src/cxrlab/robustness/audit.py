@@ -61,22 +61,7 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         conclusions: dict[str, Any] = read_json(out / ROBUSTNESS)
         return conclusions
-    corpus = load_corpus(config.data)
-    cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
-    models = load_audited_models(config, cases)
-    aims: dict[AuditedModel, set[str]] = {}  # that gradients are taken of
-    for model in models:
-        attacks, notes = attacks_with_goals(model, config)
-        if config.attacks and not attacks and not config.corrupted:
-            raise ConfigError(f"{' '.join(notes)} Nothing is left to try; add random-report or noise to --attacks.")
-        if config.against == "reference" and model.scores and any(one.aim == "report" for one in attacks):
-            cases.check_references()
-        aims[model] = {one.aim for one in attacks if model.gradients and one.aim and follows_gradients(one.attack)}
-    cases.check_images()
-    height, width = cases.image(cases.all[0]).shape[:2]
-    for model, names in aims.items():
-        for aim in sorted(names):
-            MicroBatches(cases, config).plan(model, aim, (height, width))  # raises where one image does not fit
+    cases, models = prepare_audit(config)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         done, labels = run.done(TRUTH_FILE), {label.name for label in cases.labels}
         for case in cases.all:
@@ -97,6 +82,27 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         }
         run.write(SUMMARY, summary)
     return conclusions
+
+
+def prepare_audit(config: RobustnessConfig) -> tuple[Cases, list[AuditedModel]]:
+    """The studies and models of an audit; whatever can be refused is refused here."""
+    corpus = load_corpus(config.data)
+    cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
+    models = load_audited_models(config, cases)
+    aims: dict[AuditedModel, set[str]] = {}  # that gradients are taken of
+    for model in models:
+        attacks, notes = attacks_with_goals(model, config)
+        if config.attacks and not attacks and not config.corrupted:
+            raise ConfigError(f"{' '.join(notes)} Nothing is left to try; add random-report or noise to --attacks.")
+        if config.against == "reference" and model.scores and any(one.aim == "report" for one in attacks):
+            cases.check_references()
+        aims[model] = {one.aim for one in attacks if model.gradients and one.aim and follows_gradients(one.attack)}
+    cases.check_images()
+    height, width = cases.image(cases.all[0]).shape[:2]
+    for model, names in aims.items():
+        for aim in sorted(names):
+            MicroBatches(cases, config).plan(model, aim, (height, width))  # raises where one image does not fit
+    return cases, models
 
 
 def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedModel]:

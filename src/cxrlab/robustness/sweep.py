@@ -123,7 +123,7 @@ class Sweep:
 
     def sweep(self) -> None:
         """Do what is not on file yet."""
-        items = list(self._work_items())
+        items = list(self.work_items())
         work = [(batch, item) for batch in self.cases.batches() for item in items]
         images: dict[str, Image] = {}
         total = sum(len(batch) for batch, _ in work)
@@ -144,7 +144,7 @@ class Sweep:
                     if answer.condition == CLEAN:
                         self._clean[answer.model, answer.study] = answer.image
 
-    def _work_items(self) -> Iterator[WorkItem]:
+    def work_items(self) -> Iterator[WorkItem]:
         """Clean images, corruptions, then the attacks on each model; a control once for all models."""
         config, first = self.config, self.models[0]
         yield CleanImages((CLEAN,), self.models, None)

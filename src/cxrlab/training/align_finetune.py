@@ -8,7 +8,7 @@ a LLaVA; stage 3 trains one on cached images and features, and any other family 
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from cxrlab.training.run_folder import (
     training_finished,
     training_run,
 )
+from cxrlab.training.samples import context_of, read_sources
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
     from cxrlab.training.image_cache import Images
     from cxrlab.training.image_features import Features
     from cxrlab.training.image_text import ImageTextDataset
+    from cxrlab.training.memory_estimate import Memory
     from cxrlab.training.report_dataset import Ask, ReportDataset
     from cxrlab.training.report_model import StartModel
-    from cxrlab.training.trainer import Fitted
+    from cxrlab.training.samples import Source
+    from cxrlab.training.trainer import Fitted, Job, Order
 
     Trained = ReportDataset | ImageTextDataset
 
@@ -59,14 +62,21 @@ def align(config: AlignConfig, out: Path) -> TrainingResult:
         config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
     """
-    return _train("align", config, out, lambda prompts, sample: prompts.align)
+    return _train("align", config, out, asks(config))
 
 
 def finetune(config: FinetuneConfig, out: Path) -> TrainingResult:
     """Stage 3: adapt the language model (LoRA by default) to write findings; for the arguments see `align`."""
+    return _train("finetune", config, out, asks(config))
+
+
+def asks(config: AlignConfig | FinetuneConfig) -> Ask:
+    """The prompt of each sample in a stage."""
     from cxrlab.training.report_dataset import ask_for_report
 
-    return _train("finetune", config, out, partial(ask_for_report, indication=config.indication))
+    if isinstance(config, FinetuneConfig):
+        return partial(ask_for_report, indication=config.indication)
+    return lambda prompts, sample: prompts.align
 
 
 def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask) -> TrainingResult:
@@ -74,25 +84,64 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
-    from cxrlab.models.hf.conversations import check_conversation, set_conversation, set_family_conversation
     from cxrlab.training import best_weights
-    from cxrlab.training.distributed import shares_weights, training_device
-    from cxrlab.training.image_text import ImageTextLoss, load_image_text
-    from cxrlab.training.report_dataset import ReportDataset, load_dataset
-    from cxrlab.training.report_model import (
-        ReportLoss,
-        compile_layers,
-        enable_gradient_checkpointing,
-        find_parts,
-        is_llava,
-        load_start,
-    )
-    from cxrlab.training.samples import context_of, read_sources
-    from cxrlab.training.trackers import check_installed
-    from cxrlab.training.trainer import Job, Part, fit, plan_steps
-    from cxrlab.training.validation import report_validation, summarise_validation, validation_source
+    from cxrlab.training.trainer import fit
+    from cxrlab.training.validation import summarise_validation
 
-    # Whatever does not fit is refused before the run folder is made.
+    ready = prepare_training(stage, config, ask)
+    with training_run(config, out, settings.seed, OPERATIONAL) as run:
+        if isinstance(config, AdapterConfig) and config.lora_rank and ready.start.folder is None:
+            ready = replace(ready, start=_save_base(ready.start, run, config.prompts, settings.precision))
+        start, dataset = ready.start, ready.dataset
+        job, peft = make_job(ready, run)
+        fitted = fit(job, settings, run, config.track)
+        summary = summarise(stage, fitted, dataset, job.module)
+        summary = replace(summary, extra={**summary.extra, **summarise_validation(ready.held_out, fitted)})
+        facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
+        card = describe(stage, config.prompts, start, dataset, **facts, **context_of(config).recorded)
+        # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
+        # the training as done; only then are the checkpoints to resume from removed.
+        run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
+        if fitted.best is not None and run.writes:
+            best_weights.restore(run.steps, fitted.best.step, job.module)
+            card = replace(card, extra={**card.extra, "steps": fitted.best.step})
+            run.write_folder(BEST, lambda folder: save_trained(folder, peft, start, card, config, run.result))
+        run.write(SUMMARY, summary)
+        run.remove_steps()
+    return summary
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A training of a report model before its run folder is made.
+
+    Args:
+        order: Of the samples, over all steps.
+        held_out: Samples of the validation, None without one; `validated` holds them in batches.
+        needed: Memory by the estimate.
+    """
+
+    stage: str
+    config: AlignConfig | FinetuneConfig
+    start: StartModel
+    dataset: Trained
+    order: Order
+    held_out: Source | None
+    validated: Trained | None
+    needed: Memory
+
+
+def prepare_training(stage: str, config: AlignConfig | FinetuneConfig, ask: Ask) -> Prepared:
+    """Read the corpora and open the model; whatever does not fit is refused here."""
+    from cxrlab.models.hf.conversations import check_conversation, set_conversation, set_family_conversation
+    from cxrlab.training.image_text import load_image_text
+    from cxrlab.training.report_dataset import load_dataset
+    from cxrlab.training.report_model import is_llava, load_start
+    from cxrlab.training.trackers import check_installed
+    from cxrlab.training.trainer import Part, plan_steps
+    from cxrlab.training.validation import validation_source
+
+    settings = config.optimisation
     check_installed(config.track)
     check_conversation(config.conversation)
     sources = read_sources(config)
@@ -113,51 +162,47 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     held_out, validated = validation_source(config), None
     if held_out is not None:
         validated = load([held_out], start.model, start.processor, config.prompts, settings, ask)
-    check_fits(start.model, dataset, config, settings, validated.longest if validated else 0)
+    needed = check_fits(start.model, dataset, config, settings, validated.longest if validated else 0)
     order = plan_steps([Part(len(source.samples), source.weight) for source in sources], settings, dataset.lengths)
+    return Prepared(stage, config, start, dataset, order, held_out, validated, needed)
 
-    with training_run(config, out, settings.seed, OPERATIONAL) as run:
-        if isinstance(config, AdapterConfig) and config.lora_rank and start.folder is None:
-            start = _save_base(start, run, config.prompts, settings.precision)
-        parts = find_parts(start.model)
-        peft = select_trainable(start.model, config)
-        module: Any
-        if isinstance(dataset, ReportDataset):
-            augmentation = config.augmentation if isinstance(config, FinetuneConfig) else NONE
-            module = ReportLoss(start.model, start.processor.image_processor, augmentation)
-            images, features = open_vision_inputs(config, dataset, start, run)
-            dataset = replace(dataset, images=images, features=features, varied=not augmentation.none)
-            if isinstance(validated, ReportDataset):
-                images, features = open_vision_inputs(config, validated, start, run)
-                validated = replace(validated, images=images, features=features)
-        else:
-            module = ImageTextLoss(start.model, parts)
-            if config.train_vision_encoder:
-                if not shares_weights(settings):  # shared weights may be too large for one device
-                    module.to(training_device())
-                module.freeze_unused(dataset.__getitems__([0]), settings.precision)
-        evaluation = None
-        if validated is not None:
-            evaluation = report_validation(validated, config.validation, settings.batch_size)
-        if settings.gradient_checkpointing:
-            enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
-        if settings.compiled:
-            compile_layers(start.model)
-        fitted = fit(Job(module, dataset, order, stage, evaluation=evaluation), settings, run, config.track)
-        summary = summarise(stage, fitted, dataset, module)
-        summary = replace(summary, extra={**summary.extra, **summarise_validation(held_out, fitted)})
-        facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
-        card = describe(stage, config.prompts, start, dataset, **facts, **context_of(config).recorded)
-        # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
-        # the training as done; only then are the checkpoints to resume from removed.
-        run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
-        if fitted.best is not None and run.writes:
-            best_weights.restore(run.steps, fitted.best.step, module)
-            card = replace(card, extra={**card.extra, "steps": fitted.best.step})
-            run.write_folder(BEST, lambda folder: save_trained(folder, peft, start, card, config, run.result))
-        run.write(SUMMARY, summary)
-        run.remove_steps()
-    return summary
+
+def make_job(ready: Prepared, run: RunFolder) -> tuple[Job, Any]:
+    """What is trained, with its images decoded; and the `PeftModel`, None without adapters."""
+    from cxrlab.training.distributed import shares_weights, training_device
+    from cxrlab.training.image_text import ImageTextLoss
+    from cxrlab.training.report_dataset import ReportDataset
+    from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, find_parts
+    from cxrlab.training.trainer import Job
+    from cxrlab.training.validation import report_validation
+
+    config, start, dataset, validated = ready.config, ready.start, ready.dataset, ready.validated
+    settings = config.optimisation
+    parts = find_parts(start.model)
+    peft = select_trainable(start.model, config)
+    module: Any
+    if isinstance(dataset, ReportDataset):
+        augmentation = config.augmentation if isinstance(config, FinetuneConfig) else NONE
+        module = ReportLoss(start.model, start.processor.image_processor, augmentation)
+        images, features = open_vision_inputs(config, dataset, start, run)
+        dataset = replace(dataset, images=images, features=features, varied=not augmentation.none)
+        if isinstance(validated, ReportDataset):
+            images, features = open_vision_inputs(config, validated, start, run)
+            validated = replace(validated, images=images, features=features)
+    else:
+        module = ImageTextLoss(start.model, parts)
+        if config.train_vision_encoder:
+            if not shares_weights(settings):  # shared weights may be too large for one device
+                module.to(training_device())
+            module.freeze_unused(dataset.__getitems__([0]), settings.precision)
+    evaluation = None
+    if validated is not None:
+        evaluation = report_validation(validated, config.validation, settings.batch_size)
+    if settings.gradient_checkpointing:
+        enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
+    if settings.compiled:
+        compile_layers(start.model)
+    return Job(module, dataset, ready.order, ready.stage, evaluation=evaluation), peft
 
 
 def check_fits(
@@ -168,8 +213,8 @@ def check_fits(
     validated: int = 0,
     *,
     whole_weights: bool = False,
-) -> None:
-    """Refuse settings that a family does not have, and a training that does not fit into the memory of the device.
+) -> Memory:
+    """Refuse settings that a family does not have, and a training that does not fit; returns the estimate of its memory.
 
     Args:
         model: Before it is changed.
@@ -206,6 +251,7 @@ def check_fits(
         gathered = needed.weights if whole_weights else gathered_weights(model, settings)
         needed = needed.shared(process_count(), gathered)
     check_memory(needed, training_device())
+    return needed
 
 
 def freeze(model: Any, precision: str) -> None:
