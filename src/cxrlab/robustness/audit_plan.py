@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cxrlab.robustness.audited_models import AuditedModel
     from cxrlab.robustness.audited_studies import Case, Cases
 
+_STARTS = 2  # restarts that are timed: several are compared by their loss, one is not
 _FEW, _MORE = {"steps": 1, "queries": 2}, {"steps": 3, "queries": 6}  # efforts that are timed
 
 
@@ -204,6 +205,8 @@ class _Timing:
             longer, spent = self._run(attack, model, {**least, axis: more})
             if spent > passes:  # fgsm takes one step, whatever the settings
                 seconds += max(0.0, longer - base) * (whole - few) / (more - few)
+        if "steps" in axes:
+            seconds *= full.restarts / min(full.restarts, _STARTS)
         return seconds + sum(
             self._examining(attack, model) if one is model else self.plain[one.key]
             for one in ([model] if attack.aim is None else viewers)
@@ -217,7 +220,8 @@ class _Timing:
 
     def _sweep(self, changes: dict[str, Any]) -> _TimedSweep:
         """A sweep of one radius whose attacks have these settings."""
-        changed = replace(self.config.attack, **{"restarts": 1, **changes})
+        attack = self.config.attack
+        changed = replace(attack, **{"restarts": min(attack.restarts, _STARTS), **changes})
         return _TimedSweep(
             self.run, self.cases, self.models, replace(self.config, eps=self.config.eps[:1], attack=changed)
         )
@@ -256,7 +260,7 @@ def _axes(attack: str, model: AuditedModel) -> list[str]:
 
 
 def _full(settings: AttackSettings, axis: str) -> int:
-    return settings.steps * settings.restarts if axis == "steps" else settings.queries
+    return settings.steps if axis == "steps" else settings.queries
 
 
 def _requests(
