@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.plan import Plan, Work, count_lines
 from cxrlab.core.records import Prediction
@@ -66,6 +66,8 @@ def plan_generation(config: GenerateConfig, out: Path | None = None) -> Plan:
             for name, count, had in (("reports", len(ready.ids), done), ("reports of control images", controls, 0))
         ]
         return Plan("generate", tuple(work), left_out=("tokens of prompts and images, which the server counts.",))
+    if not isinstance(ready.generator, ReportGenerator):
+        raise ConfigError("--plan measures one process; call cxrlab without a launcher.")
     timed = time_generation(ready.generator, ready.images, ready.ids, config.batch_size, config.seed)
     work = [timed.work("reports", len(ready.ids), done)]
     if controls:

@@ -247,7 +247,8 @@ class _Timing:
     def more(self, controls: int) -> list[Work]:
         """Work beside the sweep."""
         each = sum(self.plain.values()) / len(self.batch)
-        return [*self.extra, *([Work("control images", "image", controls, each)] if controls else [])]
+        beside = (("control images", controls), ("calibration studies, at most", self.config.calibration_studies))
+        return [*self.extra, *(Work(name, "image", count, each) for name, count in beside if count)]
 
 
 def _axes(attack: str, model: AuditedModel) -> list[str]:
@@ -274,7 +275,7 @@ def _requests(
         for viewer in item.viewers:
             if viewer in remote:
                 own = item.crafted_on in (None, viewer.key)
-                views += 2 if own and config.uint8 else 1
+                views += 2 if own and config.uint8 and not config.rounded else 1
         if isinstance(item, ModelAttack) and item.model in remote and not ATTACKS.load(item.attack.attack).is_control:
             views += config.attack.queries
         count, had = len(cases) * len(item.conditions), _done(item, cases, done)
