@@ -1,6 +1,6 @@
-"""Time and peak memory at 1 ×, 10 × and 100 × the size: scoring report pairs, and querying a victim.
+"""Time and peak memory at 1 ×, 10 × and 100 × the size: scoring report pairs, querying a victim, Parquet shards.
 
-    python benchmarks/scale.py [--largest 100000] [--work score,query,adaptive] [--sizes 300,3000,30000,100000]
+    python benchmarks/scale.py [--largest 100000] [--work score,query,adaptive,shards] [--sizes 300,3000,30000,100000]
 
 Each size runs in a process of its own. The texts are narrated; the victim is `stub:normal` and answers at once. The
 peak is that of the process with its workers: memory that they share counts once. `cpu s` is the processor time of all of
@@ -71,7 +71,31 @@ def query(n: int, folder: Path, policy: str = "random") -> None:
     (folder / "prepared").touch()
 
 
-WORK = {"score": score, "query": query, "adaptive": partial(query, policy="adaptive")}
+def shards(n: int, folder: Path) -> None:
+    """Export a corpus of n images of noise as Parquet shards, and make the corpus again from them."""
+    import numpy as np
+
+    from cxrlab.core.image_codec import encode_png
+    from cxrlab.core.records import ImageFile, Study
+    from cxrlab.data.card import Card
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.data.corpus_writer import CorpusWriter
+    from cxrlab.data.export import export_corpus
+    from cxrlab.data.parquet_shards import import_parquet
+
+    if (folder / "corpus").is_dir():
+        export_corpus("parquet", load_corpus(folder / "corpus"), folder / "exported", shard_mb=64)
+        import_parquet(folder / "exported", folder / "again")
+        return
+    rng = np.random.default_rng(7)
+    with CorpusWriter(folder / "corpus", Card("noise", synthetic=True)) as writer:
+        for number in range(n):
+            path = f"images/{number}.png"
+            pixels = rng.integers(0, 256, (128, 128), dtype=np.uint8)
+            writer.add(Study(f"s{number}", f"p{number}", (ImageFile(path),), split="train"), {path: encode_png(pixels)})
+
+
+WORK = {"score": score, "query": query, "adaptive": partial(query, policy="adaptive"), "shards": shards}
 
 
 def tree_mb(root: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -175,3 +176,12 @@ def test_the_log_has_a_figure_for_every_drawn_finding() -> None:
         row = re.search(rf"^\| {re.escape(name)} \| [\d.]+ \| ([\d.]+) \|", text, re.M)
         assert row is not None, f"no learnability figure for {name}"
         assert float(row[1]) >= 0.6
+
+
+def test_the_hours_in_the_docs_are_those_of_the_script() -> None:
+    """The table of docs/scale.md is printed, not typed; the counts behind it are those of the audit's settings."""
+    script = runpy.run_path(str(ROOT / "experiments" / "scale_arithmetic.py"))
+    assert script["markdown"]() in (ROOT / "docs" / "scale.md").read_text()
+    assert script["gradients"](["fgsm", "pgd", "apgd", "noise"], 20, 4) == 4 + 80 + 80
+    work = script["Work"]("work", 9, 3600.0, "")
+    assert [round(work.hours(gpus) - script["STARTUP_S"] / 3600, 9) for gpus in (1, 8, 64)] == [9, 2, 1]

@@ -106,6 +106,28 @@ def test_counting_in_parts_changes_no_value(monkeypatch: pytest.MonkeyPatch) -> 
     assert parts.slices.keys() == whole.slices.keys()
 
 
+def test_the_bytes_of_a_scored_run_do_not_depend_on_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts counted by other processes: scores, rows of every study and tallies are the same files."""
+    monkeypatch.setattr("cxrlab.evaluation.score.PART", 3)
+    monkeypatch.setattr("cxrlab.data.parallel.usable_cores", lambda: 2)
+    for name, texts in (("references", REFERENCES), ("predictions", PREDICTIONS)):
+        lines = [{"id": f"{key}-{k}", "report": text} for k in range(3) for key, text in texts.items()]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for workers in (1, 2):
+        config = ScoreConfig(
+            references=tmp_path / "references.jsonl",
+            predictions=tmp_path / "predictions.jsonl",
+            all=True,
+            trials=20,
+            workers=workers,
+        )
+        run_score(config, tmp_path / str(workers))
+    for name in ("scores.json", "per_study.jsonl", "tallies.json", "tallies.npz"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
 def test_odd_texts_are_scored_with_a_status_and_never_dropped() -> None:
     """Every odd text against every other: nothing raises, nothing is lost, and every pair says what became of it."""
     pairs = [(one, other) for one in ODD for other in ODD]

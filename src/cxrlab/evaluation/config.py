@@ -145,6 +145,8 @@ class ScoreSettings:
         trials: Bootstrap resamples behind each interval.
         level: Confidence level of the intervals.
         seed: Decides the resamples and the shuffled control.
+        workers: Processes that read and compare reports, from 1,024 pairs on; 0 for one per core, which is the maximum.
+            The numbers do not depend on it.
     """
 
     floors: bool = True
@@ -152,9 +154,10 @@ class ScoreSettings:
     trials: int = 1000
     level: float = 0.95
     seed: int = 7
+    workers: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least(self, trials=1, seed=0)
+        check_at_least(self, trials=1, seed=0, workers=0)
         check_share("level", self.level)
 
 

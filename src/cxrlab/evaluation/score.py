@@ -13,7 +13,10 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, overload
@@ -32,6 +35,7 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.core.tables import as_html, as_text, output_width
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import Group, observation
+from cxrlab.data.parallel import ordered_map
 from cxrlab.evaluation.config import ScoreConfig, ScoreSettings
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.image_dependence import ImageDependence, measure_image_dependence, pair_with_other_patients
@@ -61,6 +65,7 @@ from cxrlab.metrics.statistics.intervals import METHOD, Resamples
 from cxrlab.models.baselines import REPORTS
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"
+_OPERATIONAL = ("workers", *llm_operational_fields())
 
 
 def score(
@@ -82,6 +87,7 @@ def score(
     judging: JudgeSettings | None = None,
     columns: Sequence[str] = (),
     by_row: bool = False,
+    workers: int = 0,
 ) -> ScoreSheet:
     """Score predictions against references.
 
@@ -103,6 +109,7 @@ def score(
         judging: Other prompts for judges, and the length of their answers.
         columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
         by_row: Match two files row by row, whatever ids they have.
+        workers: Processes for more than 1,024 pairs; 0 for one per core.
     """
     inputs = load_inputs(
         references,
@@ -117,7 +124,7 @@ def score(
     names, judges = separate_judges(metrics)
     with open_judges(judges, llm or LLMConfig(), inputs.egress_data, judging=judging) as opened:
         chosen = select_metrics(names, extra, beside_judges=bool(opened))
-        settings = ScoreSettings(floors=floors, slices=slices, trials=trials, level=level, seed=seed)
+        settings = ScoreSettings(floors=floors, slices=slices, trials=trials, level=level, seed=seed, workers=workers)
         return score_inputs(inputs, chosen, settings, extra, opened)
 
 
@@ -137,7 +144,7 @@ def score_inputs(
             notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
         else:
             floors[name] = candidates
-    counts = count_in_parts(batch, floors, chosen, extra, devices=settings.slices)
+    counts = count_in_parts(batch, floors, chosen, extra, devices=settings.slices, workers=settings.workers)
     tallies = counts.tallies
     if all(pair.reference is None for pair in batch.pairs):
         notes.append("no reference has a text, so nothing has a value; is --section the right one?")
@@ -202,34 +209,125 @@ def count_in_parts(
     extra: Sequence[Family],
     *,
     devices: bool,
+    workers: int = 1,
 ) -> Counts:
-    """Count every metric and floor, a thousand pairs at a time, so that memory holds the readings of these alone."""
-    keys = ["", *floors]
-    counted: dict[str, list[list[Tally]]] = {key: [] for key in keys}
+    """Count every metric and floor, a thousand pairs at a time, so that memory holds the readings of these alone.
+
+    The first part is counted here, which fills what the others share; they are counted in `workers` processes, besides
+    `extra` families, whose models stay in this process, and families that need the parts in order.
+    """
+    several = len(batch) > PART
+    every = families(chosen.ready)
+    here = [family for family in every if several and getattr(family, "in_order", False)]
+    job = _Job(batch, floors, [family for family in every if family not in here], chosen.ready, devices, several)
+    first = _count_part(job, 0)
+    form = replace(first, tallies={key: dict(by_name) for key, by_name in first.tallies.items()})
+    others = ordered_map(partial(_packed_part, job), range(PART, len(batch), PART), workers if several else 1)
+    counted: dict[str, list[list[Tally]]] = {key: [] for key in ("", *floors)}
     errors: list[tuple[ReportError, ...]] = []
     with_device: list[bool | None] = []
-    several = len(batch) > PART
-    for part in track(batch.parts(PART), "scoring", total=len(batch), size=len, quiet=None if several else True):
-        here = slice(len(errors), len(errors) + len(part))
-        batches = {"": part} | {name: part.with_candidates(texts[here]) for name, texts in floors.items()}
-        found: dict[str, list[Tally]] = {key: [] for key in keys}
-        # Family by family, so that what a family computes of the references is used again for the controls.
-        work = [(family, key) for family in families(chosen.ready) for key in keys]
-        for family, key in track(work, "scoring", quiet=True if several else None):
-            found[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in chosen.ready]
-        for family in track(extra, "scoring with what you gave", quiet=True if several else None):
-            found[""] += [tally for tally in family.tallies(part) if tally.metric.name in chosen.extra]
-        for key, tallies in found.items():
-            counted[key].append([tally.condensed for tally in tallies] if key else tallies)
-        errors += [() if one is None else tuple(one.errors) for one in part.comparisons]
-        if devices:
-            with_device += [
-                None if pair.reference is None else mentions_device(findings)
-                for pair, findings in zip(part.pairs, part.reference_findings, strict=True)
-            ]
+    places = {name: place for place, name in enumerate(chosen.ready)}
+    with closing(others):
+        found = chain([first], (_unpacked(packed, form) for packed in others))
+        for part in track(found, "scoring", total=len(batch), size=len, quiet=None if several else True):
+            texts = _candidates(job, len(errors))
+            for key, own in _tallies(here, texts, chosen.ready, quiet=True).items():
+                part.tallies[key].update(own)
+            for family in track(extra, "scoring with what you gave", quiet=True if several else None):
+                own = [tally for tally in family.tallies(texts[""]) if tally.metric.name in chosen.extra]
+                part.tallies[""].update({tally.metric.name: tally for tally in own})
+            for key, by_name in part.tallies.items():
+                # In the order of the table, whichever process counted them; those of `extra` follow.
+                row = sorted(by_name.values(), key=lambda one: places.get(one.metric.name, len(places)))
+                counted[key].append([tally.condensed for tally in row] if key else row)
+            errors += part.errors
+            with_device += part.devices
     tallies = join_tallies(counted.pop(""))
     values = {key: {tally.metric.name: tally.value for tally in join_tallies(found)} for key, found in counted.items()}
     return Counts(tallies, values, errors, with_device)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a process needs to count a part of a batch."""
+
+    batch: Batch
+    floors: Mapping[str, Sequence[str]]
+    families: Sequence[Family]
+    names: Sequence[str]
+    devices: bool
+    several: bool
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Counts of a part: tallies by control ("" for the candidates) and metric, and errors and devices of each pair."""
+
+    tallies: dict[str, dict[str, Tally]]
+    errors: list[tuple[ReportError, ...]]
+    devices: list[bool | None]
+
+    def __len__(self) -> int:
+        return len(self.errors)
+
+
+def _candidates(job: _Job, start: int) -> dict[str, Batch]:
+    """The pairs from `start` on, and the same references with the texts of each control."""
+    part = job.batch.part(start, PART)
+    return {"": part} | {
+        name: part.with_candidates(texts[start : start + len(part)]) for name, texts in job.floors.items()
+    }
+
+
+def _tallies(
+    families: Sequence[Family], batches: Mapping[str, Batch], names: Sequence[str], quiet: bool | None
+) -> dict[str, dict[str, Tally]]:
+    """Family by family, so that what a family computes of the references is used again for the controls."""
+    found: dict[str, dict[str, Tally]] = {key: {} for key in batches}
+    for family, key in track([(family, key) for family in families for key in batches], "scoring", quiet=quiet):
+        found[key].update({one.metric.name: one for one in family.tallies(batches[key]) if one.metric.name in names})
+    return found
+
+
+def _count_part(job: _Job, start: int) -> _Part:
+    batches = _candidates(job, start)
+    part = batches[""]
+    found = _tallies(job.families, batches, job.names, quiet=True if job.several else None)
+    errors = [() if one is None else tuple(one.errors) for one in part.comparisons]
+    devices: list[bool | None] = []
+    if job.devices:
+        devices = [
+            None if pair.reference is None else mentions_device(findings)
+            for pair, findings in zip(part.pairs, part.reference_findings, strict=True)
+        ]
+    return _Part(found, errors, devices)
+
+
+_Packed = tuple[list[list[tuple[Matrix, NDArray[np.bool_]]]], list[tuple[ReportError, ...]], list[bool | None]]
+
+
+def _packed_part(job: _Job, start: int) -> _Packed:
+    """The counts of a part in a form that goes from process to process; arrays that metrics share are sent once."""
+    part = _count_part(job, start)
+    sent: dict[Memory, NDArray[Any]] = {}
+    rows = [
+        [tuple(sent.setdefault(memory_key(one), one) for one in (tally.rows, tally.defined)) for tally in row.values()]
+        for row in part.tallies.values()
+    ]
+    return rows, part.errors, part.devices  # type: ignore[return-value]
+
+
+def _unpacked(packed: _Packed, form: _Part) -> _Part:
+    """The counts of a part, with the metrics and functions of another one."""
+    rows, errors, devices = packed
+    tallies = {
+        key: {
+            name: replace(like, rows=own, defined=defined)
+            for (name, like), (own, defined) in zip(by_name.items(), arrays, strict=True)
+        }
+        for (key, by_name), arrays in zip(form.tallies.items(), rows, strict=True)
+    }
+    return _Part(tallies, errors, devices)
 
 
 def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]:
@@ -243,7 +341,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     if config.graphs is not None and not by_package(config.graphs):
         content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
         inputs = replace(inputs, digest=hashlib.sha256(f"{inputs.digest} {content}".encode()).hexdigest())
-    if out is not None and finished(out, config, seed=config.seed, operational=llm_operational_fields()):
+    if out is not None and finished(out, config, seed=config.seed, operational=_OPERATIONAL):
         stored = read_json(out / SCORES)
         if not isinstance(stored, dict) or not {"metrics", "floors", "statuses", "n"} <= stored.keys():
             raise DataError(f"{out / SCORES} is damaged; choose another folder and score again.")
@@ -265,7 +363,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         if out is None:
             sheet = score_inputs(inputs, chosen, config, extra, opened)
         else:
-            with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
+            with Run.open(out, config, seed=config.seed, operational=_OPERATIONAL) as run:
                 sheet = score_inputs(inputs, chosen, config, extra, opened)
                 write_sheet(run, sheet)
     scores: Mapping[str, Any] = plain(sheet.to_json())

@@ -202,7 +202,7 @@ def probe_gate(attack: Attack, client: BlackBox | None = None) -> tuple[Attack, 
     def passes(blended: Sequence[Pixels]) -> list[bool]:
         """An attacker who sees only text takes an answer without any statement on the image for a refusal."""
         nonlocal queries
-        probes = [replace(one, source=pixels) for one, pixels in zip(pictures, blended, strict=True)]
+        probes = [replace(one, source=pixels, planned=None) for one, pixels in zip(pictures, blended, strict=True)]
         answers = attack.client.query(probes, 0, queries)
         queries += len(probes)
         return [report_content(text).has_statements for text in answers]

@@ -247,7 +247,12 @@ def plan_round(attack: Attack, round: int, make: Callable[[], Iterable[PlannedIm
             write_json(unreadable, {**known, **attack.pool.unreadable})
         write_text(file, "".join(f"{line}\n" for line in lines))
     return [
-        QueryImage(str(row["key"]), partial(_read_pixels, pictures / f"{row['sha256']}.png"), row["in_domain"])
+        QueryImage(
+            str(row["key"]),
+            partial(_read_pixels, pictures / f"{row['sha256']}.png"),
+            row["in_domain"],
+            str(row["sha256"]),
+        )
         for _, row in read_jsonl(file)
     ]
 

@@ -28,6 +28,7 @@ class QueryImage:
     key: str  # unique in its pool
     source: Pixels | Callable[[], Pixels]  # the pixels, or what makes them: always the same ones
     in_domain: bool | None = None  # whether it is a chest radiograph, if known
+    planned: str | None = None  # the `fingerprint` that `source` checks its pixels against
 
     @property
     def pixels(self) -> Pixels:
@@ -37,7 +38,7 @@ class QueryImage:
     @cached_property
     def sha256(self) -> str:
         """The `fingerprint` of its pixels."""
-        return fingerprint(self.pixels)
+        return self.planned or fingerprint(self.pixels)
 
 
 @dataclass(frozen=True)

@@ -65,12 +65,12 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _same(one: Finding, other: Finding) -> bool:
+    if one.observation != other.observation or one.presence is not other.presence:
+        return False  # most pairs end here
     graded = ((one.severity, other.severity), (one.change, other.change))
     agree = all(None in pair or pair[0] is pair[1] for pair in graded)
     return (
-        one.observation == other.observation
-        and one.presence is other.presence
-        and same_side(one.side, other.side)
+        same_side(one.side, other.side)
         and same_place(one.location, other.location)
         and (one.side is other.side or Side.BILATERAL not in (one.side, other.side) or agree)
     )

@@ -141,7 +141,11 @@ def ratio(above: Matrix, below: Matrix) -> Matrix:
 
 
 class Family(Protocol):
-    """Metrics that are counted together because they share their work."""
+    """Metrics that are counted together because they share their work.
+
+    A family with `in_order = True` counts the parts of a batch one after the other in one process; the parts of others
+    may be counted by several.
+    """
 
     @property
     def metrics(self) -> Sequence[Metric]:

@@ -6,7 +6,7 @@ each metric shows whether the pair has a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -80,6 +80,7 @@ class Batch:
     Args:
         readings: Of texts; shared between batches of the same references.
         whole: The batch that these pairs are a part of.
+        things: Merged findings by the identity of the findings; shared likewise.
     """
 
     def __init__(
@@ -87,12 +88,14 @@ class Batch:
         pairs: Sequence[Pair],
         readings: dict[str, Reading] | None = None,
         whole: Batch | None = None,
+        things: dict[int, tuple[Finding, ...]] | None = None,
     ) -> None:
         if not pairs:
             raise DataError("there is nothing to score: no pair of a reference and a candidate was given.")
         self.pairs = tuple(pairs)
         self._readings = {} if readings is None else readings
         self._whole = whole
+        self._things = {} if things is None else things
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -100,15 +103,11 @@ class Batch:
     def with_candidates(self, candidates: Sequence[str]) -> Batch:
         """The same references with other candidates, in order; readings are shared."""
         pairs = [replace(pair, candidate=text) for pair, text in zip(self.pairs, candidates, strict=True)]
-        return Batch(pairs, self._readings, self._whole)
+        return Batch(pairs, self._readings, self._whole, self._things)
 
-    def parts(self, size: int) -> Iterator[Batch]:
-        """The pairs in batches of at most `size`, which forget what they computed; this batch where it is no larger."""
-        if len(self) <= size:
-            yield self
-            return
-        for start in range(0, len(self), size):
-            yield Batch(self.pairs[start : start + size], whole=self)
+    def part(self, start: int, size: int) -> Batch:
+        """At most `size` pairs as a batch of their own, which knows the whole; this batch where it is no larger."""
+        return self if len(self) <= size else Batch(self.pairs[start : start + size], whole=self)
 
     @cached_property
     def all_references(self) -> tuple[str, ...]:
@@ -159,10 +158,19 @@ class Batch:
     @cached_property
     def merged_findings(self) -> tuple[tuple[tuple[Finding, ...], tuple[Finding, ...]], ...]:
         """Merged findings of reference and candidate of each pair, with both sides of a chest stated alike."""
-        from cxrlab.findings.merge_statements import side_by_side
+        from cxrlab.findings.merge_statements import merged, paired
 
-        both = zip(self.reference_findings, self.candidate_findings, strict=True)
-        return tuple(side_by_side(reference, candidate) for reference, candidate in both)
+        def things(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+            # By identity, since readings and pairs keep their findings: references are merged once for all candidates.
+            if id(findings) not in self._things:
+                self._things[id(findings)] = merged(findings)
+            return self._things[id(findings)]
+
+        both = [
+            (things(reference), things(candidate))
+            for reference, candidate in zip(self.reference_findings, self.candidate_findings, strict=True)
+        ]
+        return tuple((paired(left, right), paired(right, left)) for left, right in both)
 
     @cached_property
     def comparisons(self) -> tuple[Comparison | None, ...]:
