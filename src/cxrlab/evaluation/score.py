@@ -234,8 +234,8 @@ def count_in_parts(
             for key, own in _tallies(here, texts, chosen.ready, quiet=True).items():
                 part.tallies[key].update(own)
             for family in track(extra, "scoring with what you gave", quiet=True if several else None):
-                own = [tally for tally in family.tallies(texts[""]) if tally.metric.name in chosen.extra]
-                part.tallies[""].update({tally.metric.name: tally for tally in own})
+                given = [tally for tally in family.tallies(texts[""]) if tally.metric.name in chosen.extra]
+                part.tallies[""].update({tally.metric.name: tally for tally in given})
             for key, by_name in part.tallies.items():
                 # In the order of the table, whichever process counted them; those of `extra` follow.
                 row = sorted(by_name.values(), key=lambda one: places.get(one.metric.name, len(places)))
