@@ -246,20 +246,17 @@ def plan_round(attack: Attack, round: int, make: Callable[[], Iterable[PlannedIm
             known = read_json(unreadable) if unreadable.is_file() else {}
             write_json(unreadable, {**known, **attack.pool.unreadable})
         write_text(file, "".join(f"{line}\n" for line in lines))
+    # The folder is shared and paths are made when they are read: there may be a hundred thousand.
     return [
-        QueryImage(
-            str(row["key"]),
-            partial(_read_pixels, pictures / f"{row['sha256']}.png"),
-            row["in_domain"],
-            str(row["sha256"]),
-        )
+        QueryImage(str(row["key"]), partial(_read_pixels, pictures, row["sha256"]), row["in_domain"], row["sha256"])
         for _, row in read_jsonl(file)
     ]
 
 
-def _read_pixels(path: Path) -> Any:
+def _read_pixels(folder: Path, name: str) -> Any:
+    path = folder / f"{name}.png"
     pixels = as_uint8(read_picture(path))
-    if fingerprint(pixels) != path.stem:  # another image would be sent, and paid for, in its place
+    if fingerprint(pixels) != name:  # another image would be sent, and paid for, in its place
         raise DataError(f"{path} was changed after it was planned; restore it, or begin again in another folder.")
     return pixels
 
