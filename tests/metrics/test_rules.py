@@ -6,7 +6,8 @@ import pytest
 from compared_findings import compare_findings
 
 from cxrlab.core.records import Finding
-from cxrlab.metrics.finding_scores import RuleScores, clinical, crimson, green, green_score
+from cxrlab.metrics.base import cards, default_names
+from cxrlab.metrics.finding_scores import PublishedGreenRules, RuleScores, clinical, crimson, green, green_score
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 ACUTE = [Finding("pleural effusion", side="left", severity="mild"), Finding("edema", severity="mild")]
@@ -40,6 +41,23 @@ def test_green_score_gives_the_five_published_values(
 ) -> None:
     """The counts of its authors' five completions, and its 0 where nothing matched and nothing is wrong."""
     assert green_score(matched, significant) == pytest.approx(expected)
+
+
+def test_the_published_value_of_two_normal_reports_is_a_metric_of_its_own() -> None:
+    """Both are the same but for 0 where nothing is matched; it is counted where it is asked for alone."""
+    told = "Small left pleural effusion. No pneumothorax."
+    texts = {
+        "a": (told, told),
+        "b": ("The lungs are clear.", "The lungs are clear."),
+        "c": (told, "Clear."),
+        "d": (None, told),
+    }
+    batch = Batch([Pair(name, *each) for name, each in texts.items()])
+    plain = next(tally for tally in RuleScores().tallies(batch) if tally.metric.name == "green:rules")
+    (published,) = PublishedGreenRules().tallies(batch)
+    assert plain.by_pair[:3].tolist() == [1, 1, 0] and published.by_pair[:3].tolist() == [1, 0, 0]
+    assert published.n == 3 and "nothing-to-match:0" in published.metric.signature
+    assert published.metric.name in cards() and published.metric.name not in default_names()
 
 
 def test_green_by_rule_differs_from_the_published_one_only_where_both_reports_are_normal() -> None:

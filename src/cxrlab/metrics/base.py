@@ -171,6 +171,7 @@ FAMILIES = Registry(
         "errors": "cxrlab.metrics.finding_scores:ErrorCounts",
         "rules": "cxrlab.metrics.finding_scores:RuleScores",
         "length": "cxrlab.metrics.finding_scores:LengthControlled",
+        "published": "cxrlab.metrics.finding_scores:PublishedGreenRules",
     },
 )
 

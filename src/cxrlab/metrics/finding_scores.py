@@ -327,3 +327,25 @@ class LengthControlled:
         texts = zip(batch.candidates, batch.references, strict=True)
         values = [length_controlled(value, *pair) for value, pair in zip(plain.by_pair.tolist(), texts, strict=True)]
         return [mean_tally(self.metrics[0], values)]
+
+
+class PublishedGreenRules:
+    """`green:rules-published`, the mean over reports; only on request: 0 where nothing is matched, as in GREEN's program."""
+
+    metrics: Sequence[Metric] = (
+        Metric(
+            f"{_PLAIN}-published",
+            "higher",
+            (0.0, 1.0),
+            None,  # a normal report compared with itself has nothing to match
+            _UNDEFINED,
+            {**_GREEN, "nothing-to-match": "0", **_RULES},
+            f"{_PLAIN} with GREEN's own value for two normal reports, 0",
+        ),
+    )
+    default: Sequence[str] = ()
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally."""
+        values = [math.nan if c is None else green(c) if c.matches else 0.0 for c in batch.comparisons]
+        return [mean_tally(self.metrics[0], values)]
