@@ -170,6 +170,7 @@ NO_RUN = {  # commands that write no run folder
         "serve unblock",
         "completion",
         "doctor",
+        "leaderboard",
         "data import table",
         "data import dicom",
         "data card",

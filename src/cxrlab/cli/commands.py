@@ -247,6 +247,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab robustness --model builtin:reporter --data corpora/phantom --n 50 --attacks fgsm,pgd,noise "
             "--eps 1/255,2/255 --out runs/robustness",
         ),
+        "leaderboard": Command(
+            "rank models by robustness under one fixed protocol of attacks",
+            "cxrlab.cli.robustness:leaderboard",
+            "cxrlab leaderboard builtin:reporter hf:runs/hardened/checkpoint --out runs/leaderboard",
+            ("models",),
+            tables=True,
+        ),
         "extract": Command(
             "copy a model by queries: cost, and quality of the copy",
             "cxrlab.cli.extraction:extract",

@@ -1,4 +1,4 @@
-"""`cxrlab robustness` and `cxrlab harden`: measure adversarial robustness, and train for it."""
+"""`cxrlab robustness`, `harden` and `leaderboard`: measure adversarial robustness, train for it, and rank models by it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
 from cxrlab.cli.plans import folder, planned
 from cxrlab.robustness.config import HardenConfig, RobustnessConfig
+from cxrlab.studies.leaderboard import LeaderboardConfig
 
 # Quantities of the terminal's table, with their headings.
 _COLUMNS = {
@@ -99,6 +100,24 @@ def harden(config: HardenConfig, out: Path) -> Result:
             f"{attack['steps']} steps at {attack['eps']}"
         )
     return Result("\n".join(lines), {"training": done, "harden": found})
+
+
+def leaderboard(models: tuple[str, ...], config: LeaderboardConfig, out: Path) -> Result:
+    """Audit models under one fixed protocol, and rank them in a table to which others can add rows.
+
+    The protocol fixes corpus, seed, radii, attacks and metrics; the shipped one draws phantoms. RUN/leaderboard.json, .md
+    and .html are the table, RUN/rows/*.json its rows: send yours to others, and add theirs with --rows FILE. A row carries
+    the hashes of protocol, images and weights; one of another protocol or of other images is refused. Run the command
+    again to continue, with further models to add them, or with none to write the table anew.
+
+    Args:
+        models: Names of models with weights, such as builtin:reporter, hf:FOLDER or smoothed:0.1:hf:FOLDER.
+    """
+    from cxrlab.studies.leaderboard import make_leaderboard, read_protocol, table_of
+
+    found = make_leaderboard(models, config, out)
+    table = table_of(found, read_protocol(config.protocol))
+    return Result([table, f"the table: {out / 'leaderboard.html'}"], found)
 
 
 def _distances(name: str, values: Mapping[str, float]) -> list[str]:
