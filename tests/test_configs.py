@@ -61,6 +61,30 @@ def test_the_command_in_the_header_is_valid_and_reads_this_file(file: Path, monk
         assert f"--config {path}" in said
 
 
+PLANNED = frozenset(
+    {
+        "data make phantom", "data structure", "extract", "generate", "prefer judge", "prefer sample", "robustness",
+        "score", "train align", "train finetune",
+    }
+)  # fmt: skip
+
+
+def test_every_config_of_a_command_with_a_plan_can_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command in the header with --plan, and without --out, since a plan writes nothing."""
+    monkeypatch.chdir(ROOT)
+    seen = set()
+    for file in FILES:
+        header = re.search(r"^# run:  cxrlab (.+)$", file.read_text(), re.MULTILINE)
+        words = shlex.split(header[1]) if header else []
+        name = command_named(words) if words else None
+        if name in PLANNED:
+            place = words.index("--out")
+            arguments = parse([*words[:place], *words[place + 2 :], "--plan"])[1]
+            assert arguments["plan"] is True and "out" not in arguments, file
+            seen.add(name)
+    assert seen == PLANNED
+
+
 @every_row("file", FILES, ids=lambda file: file.stem)
 def test_the_header_says_how_long_it_takes(file: Path) -> None:
     assert re.search(r"^# time: \S", file.read_text(), re.MULTILINE)

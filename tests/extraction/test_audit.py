@@ -21,6 +21,7 @@ from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.audit import extract
 from cxrlab.extraction.config import Alignment, ExtractConfig, FidelityConfig, Fitting, PaperDecoding, Policy
+from cxrlab.extraction.extraction_plan import plan_extraction
 from cxrlab.extraction.query_ledger import read_ledger
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.guard import Refusal
@@ -119,6 +120,26 @@ def test_knockoff_from_question_to_copy(knockoff: tuple[dict[str, Any], Path]) -
     assert found["untouched"] is None and found["options"]["learning_rate"] == 1e-2
     assert found["fidelity"]["findings.f1"]["n"] == 4
     assert (folder / found["predictions"] / "predictions.jsonl").is_file()
+
+
+def test_the_plan_has_the_counts_of_the_audit_and_writes_nothing(
+    world: World, ada_steal: tuple[dict[str, Any], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, folder = ada_steal
+    monkeypatch.chdir(tmp_path)
+    before = sorted(world.folder.rglob("*"))
+    config = replace(world.base, method="ada-steal", budget=6, map_sentences=10)
+    plan = plan_extraction(config, tmp_path / "run")
+    assert not list(tmp_path.iterdir()) and sorted(world.folder.rglob("*")) == before
+    work = {one.name: one for one in plan.work}
+    assert work["queries"].count == found["spent"] and work["reports of the victim"].done == 4  # in a shared folder
+    fits = [read_json(file)["steps"] for file in folder.rglob("fit/summary.json")]
+    assert (plan.facts["fits"], work["training steps of 3 fits"].count) == (len(fits), sum(fits)) == (3, 3)
+    assert work["moved images"].count == work["reports of surrogates between rounds"].count == 4
+    assert work["reports of copies"].count == 4 and not plan.untimed
+    assert not plan_extraction(config, folder).work, "a finished audit takes nothing"
+    again = plan_extraction(replace(world.base, method="none"))
+    assert [one.count for one in again.work if one.name == "queries"] == [0] and again.facts["fits"] == 0
 
 
 def test_every_point_of_the_curve_is_a_copy_of_its_own(knockoff: tuple[dict[str, Any], Path]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from corpora import toy_corpus
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -18,7 +19,7 @@ from cxrlab.metrics.base import ready
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.preference import judge_candidates as module
 from cxrlab.preference.config import JudgeConfig
-from cxrlab.preference.judge_candidates import judge
+from cxrlab.preference.judge_candidates import judge, plan_judging
 from cxrlab.preference.judges import MetricJudge
 from cxrlab.preference.reward_files import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
 
@@ -43,6 +44,20 @@ def config(corpus: Corpus, *files: Path, **changes: Any) -> JudgeConfig:
 
 def rewards(run: Path) -> dict[str, list[float]]:
     return {study.id: study.rewards for study in read_rewards(run / REWARDS)}
+
+
+def test_the_plan_times_rules_and_counts_the_requests_of_a_model(toy: Corpus, tmp_path: Path) -> None:
+    file = candidates(tmp_path / "c.jsonl", s4=[CLEAR, TOLD], s0=[TOLD, HALF, CLEAR])
+    before = sorted(tmp_path.rglob("*"))
+    (work,) = plan_judging(config(toy, file), tmp_path / "run").work
+    assert (work.count, work.measured, work.unit) == (2, 2, "study") and work.seconds
+    llm = LLMConfig(price_prompt=1.0, price_answer=2.0)
+    judged = config(toy, file, judge="green:http://127.0.0.1:9/v1#judge", llm=llm)
+    (work,) = plan_judging(judged, tmp_path / "run").work  # nothing listens there
+    # Of s4 and s0 the same sentences are judged: a prompt that occurs twice is sent once.
+    assert (work.unit, work.count) == ("request", 3) and work.prompt_tokens and work.answer_tokens
+    assert work.price == pytest.approx((work.prompt_tokens + 2 * work.answer_tokens) / 1000)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_every_candidate_gets_a_reward_in_the_order_of_the_corpus(toy: Corpus, tmp_path: Path) -> None:

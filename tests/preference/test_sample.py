@@ -19,7 +19,7 @@ from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.preference.candidate_files import CANDIDATES, CandidateFiles
 from cxrlab.preference.config import SampleConfig
-from cxrlab.preference.sample_candidates import Sampling, sample
+from cxrlab.preference.sample_candidates import Sampling, plan_sampling, sample
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,15 @@ def test_several_reports_a_study_in_the_order_of_the_corpus(model: str, phantom:
     assert done.mean_logprob == pytest.approx(sum(means) / 15) and done.mean_logprob < 0
     assert done.truncated == sum(bool(a.get("truncated")) for record in found for a in record["answers"])
     assert state(tmp_path / "run") == "finished"
+
+
+def test_the_plan_counts_studies_and_writes_nothing(model: str, phantom: Path, tmp_path: Path) -> None:
+    plan = plan_sampling(config(model, phantom), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+    done = sample(config(model, phantom), tmp_path / "run")
+    (work,) = plan.work
+    assert (work.count, work.measured, plan.facts["candidates_per_study"]) == (done.studies, 4, 3)
+    assert plan.seconds > 0 and not plan_sampling(config(model, phantom), tmp_path / "run").work
 
 
 def test_it_writes_what_generate_with_several_answers_writes(model: str, phantom: Path, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cxrlab.cli.output import Result, columns, counted
+from cxrlab.cli.plans import folder, planned
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.files import unreadable
+from cxrlab.core.plan import Plan, scratch_folder
 from cxrlab.core.tables import output_width
 from cxrlab.data.config import (
     CheckConfig,
@@ -70,13 +72,20 @@ def list_corpora(folder: Path | None = None) -> Result:
     return Result(text, {**data, "corpora": entries})
 
 
-def make_phantom(config: PhantomConfig, out: Path) -> Result:
+def make_phantom(config: PhantomConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Make a corpus of synthetic chest radiographs with reports, exact findings and masks.
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
+
+    Args:
+        plan: Draw a few studies, print time and disk of the whole corpus, and write nothing.
     """
     from cxrlab.data.phantom.corpus import make_phantom as make
+    from cxrlab.data.phantom.corpus import plan_phantom
 
+    if plan:
+        return planned(plan_phantom(config, out))
+    out = folder(out)
     return _made(make(config, out))
 
 
@@ -319,9 +328,10 @@ def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = Fals
 def structure(
     corpus: Path,
     config: StructureConfig,
-    out: Path,
+    out: Path | None = None,
     write_requests: Path | None = None,
     read_answers: tuple[Path, ...] = (),
+    plan: bool = False,
 ) -> Result:
     """Write a corpus with structured text beside the source's: four sections about one image, nothing invented.
 
@@ -336,12 +346,16 @@ def structure(
         write_requests: Send nothing; write the requests that have no answer yet to this file, for a batch endpoint
             (OpenAI's batch JSONL).
         read_answers: Send nothing; take answers from these output files of a batch endpoint.
+        plan: Time a few reports by rules, or count the requests of a model with tokens and price; write and send nothing.
     """
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus, write_open_requests
 
     source = load_corpus(corpus)
+    if plan:
+        return planned(_structuring_plan(source, config))
+    out = folder(out)
     if config.model == RULES:
         if write_requests or read_answers:
             raise ConfigError(
@@ -365,6 +379,19 @@ def structure(
                     "FILE for another batch, or repeat the command without --read-answers to send them."
                 )
         return _structured(structure_corpus(source, config, out, model), model)
+
+
+def _structuring_plan(source: Corpus, config: StructureConfig) -> Plan:
+    from cxrlab.data.structuring.rules import RULES
+    from cxrlab.data.structuring.run import plan_structuring, write_open_requests
+    from cxrlab.evaluation.counted_requests import NOTE, CountedModels
+
+    if config.model == RULES:
+        return Plan("data structure", (plan_structuring(source, config),), left_out=("writing the corpus.",))
+    models = CountedModels(config.llm, [source.egress_data])
+    with scratch_folder() as scratch:
+        write_open_requests(source, config, scratch / "corpus", models(config.model))
+    return Plan("data structure", tuple(models.work()), left_out=(NOTE,))
 
 
 def _structured(done: Corpus, model: CachedTextModel | None = None) -> Result:

@@ -66,7 +66,9 @@ def generate(
     return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{left_out}{missing}{controls}{cautions}", done)
 
 
-def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:
+def score(
+    config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None, plan: bool = False
+) -> Result:
     """Score predictions against references: every metric with its interval, beside controls that ignore the image.
 
     References are a corpus folder; a CSV, TSV, JSONL, JSON, Excel or Parquet file with id and report; or a text file with
@@ -83,7 +85,12 @@ def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | No
         out: Run folder for scores.json, per_study.jsonl and what compare needs; without it nothing is kept.
         write_rexrank: JSON file to write with the scored predictions in the form of the leaderboard ReXrank; the
             references must be a corpus or a JSON of ReXrank.
+        plan: Score a few pairs, count the requests of judges with their tokens and price, and write and send nothing.
     """
+    if plan:
+        from cxrlab.evaluation.score_plan import plan_score
+
+        return planned(plan_score(config, out))
     from cxrlab.evaluation.metric_presets import PRESETS
     from cxrlab.evaluation.score import run_score
     from cxrlab.evaluation.score_tables import score_parts

@@ -8,20 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number
+from cxrlab.cli.plans import folder, planned
 from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.extraction.config import DefendConfig, ExtractConfig
 from cxrlab.extraction.detection.config import DetectConfig
 
 
-def extract(config: ExtractConfig, out: Path) -> Result:
+def extract(config: ExtractConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Copy a model that you own or may test through its answers to queries, and measure the copy.
 
     RUN/ledger.sqlite records every query with its answer; RUN/extraction.json compares the copy with the victim. Query
     images come from a pool: scenes, noise, folder:DIR, cifar:DIR, corpus:DIR or mix:R:IN+OUT; configs/extraction/
     holds complete recipes. Run the command again to continue an interrupted audit: no query is lost or sent twice.
     'cxrlab page RUN' shows the result, 'cxrlab detect RUN' shows whether detectors would have noticed it.
+
+    Args:
+        out: Run folder.
+        plan: Time a batch of reports and a few steps of every part, print what the whole audit takes, and write and send
+            nothing.
     """
+    if plan:
+        from cxrlab.extraction.extraction_plan import plan_extraction
+
+        return planned(plan_extraction(config, out))
+    out = folder(out)
     from cxrlab.extraction.audit import extract as audit
 
     found = audit(config, out)

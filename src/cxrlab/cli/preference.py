@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
+from cxrlab.cli.plans import folder, planned
 from cxrlab.cli.training import seeded
 from cxrlab.core.headline_metrics import headline_metrics
 from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
@@ -32,13 +33,22 @@ _PAIRING = {
 _RARE = ("too_low", "cut", "not_preferred", "contradicted")
 
 
-def sample(config: SampleConfig, out: Path) -> Result:
+def sample(config: SampleConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Generate several reports for every study of a split into RUN/candidates.jsonl.
 
     Run the command again to continue an interrupted run; a finished one is left as it is. A study whose image is
     missing or unreadable gets none: it is listed in RUN/summary.json, and the command fails with their number unless
     --allow-missing is given.
+
+    Args:
+        out: Run folder.
+        plan: Sample two batches, print how long the whole run takes and in how much memory, and write nothing.
     """
+    if plan:
+        from cxrlab.preference.sample_candidates import plan_sampling
+
+        return planned(plan_sampling(config, out))
+    out = folder(out)
     from cxrlab.preference.candidate_files import CANDIDATES
     from cxrlab.preference.sample_candidates import sample as run
 
@@ -54,12 +64,21 @@ def sample(config: SampleConfig, out: Path) -> Result:
     return Result("\n".join(lines), done)
 
 
-def judge(config: JudgeConfig, out: Path) -> Result:
+def judge(config: JudgeConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Give every candidate report a reward by comparing its text with the reference; see RUN/rewards.jsonl.
 
     Exact findings of a corpus are never used. Run the command again to continue an interrupted run, which sends no
     request to a language model twice; a finished run is left as it is.
+
+    Args:
+        out: Run folder.
+        plan: Time a few studies, or count the requests of a language model with tokens and price; write and send nothing.
     """
+    if plan:
+        from cxrlab.preference.judge_candidates import plan_judging
+
+        return planned(plan_judging(config, out))
+    out = folder(out)
     from cxrlab.preference.judge_candidates import judge as run
 
     done = run(config, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,6 +150,16 @@ def scratch_folder() -> Iterator[Path]:
     """A temporary folder for the files of a measurement, so that nothing is written to RUN."""
     with tempfile.TemporaryDirectory(prefix="cxrlab-plan-") as folder:
         yield Path(folder)
+
+
+def from_two_sizes(seconds: Callable[[int], float], few: int, more: int, count: int) -> tuple[float, float, int]:
+    """Seconds per item, what does not grow with the items, and items measured; by `seconds` of so many items."""
+    few, more = min(few, count), min(more, count)
+    if more == few:
+        return seconds(more) / max(more, 1), 0.0, more
+    first, longer = seconds(few), seconds(more)
+    each = max(0.0, longer - first) / (more - few)
+    return each, max(0.0, longer - each * more), more
 
 
 def count_lines(run: Path | None, name: str) -> int:

@@ -350,13 +350,8 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         return stored
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
-    wanted = ("all",) if config.all else config.metrics or None
-    if config.preset is not None:
-        wanted = preset_metrics(config.preset, vars(config), config.metrics)
-    names, judges = separate_judges(wanted)
-    # Before the folder is made: a wrong name, or a model that may not receive these texts, leaves nothing behind.
-    if judges:  # and before weights are loaded
-        select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
+    names, judges = chosen_metrics(config)
+    # Before the folder is made: a model that may not receive these texts leaves nothing behind.
     with open_judges(judges, config.llm, inputs.egress_data, out, config.judging) as opened:
         extra = build_extra_families(config)
         chosen = select_metrics(names, extra, beside_judges=bool(opened))
@@ -368,6 +363,17 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
                 write_sheet(run, sheet)
     scores: Mapping[str, Any] = plain(sheet.to_json())
     return scores
+
+
+def chosen_metrics(config: ScoreConfig) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Metrics (None for the default ones) and judges of a config; a wrong name is refused before weights are loaded."""
+    wanted = ("all",) if config.all else config.metrics or None
+    if config.preset is not None:
+        wanted = preset_metrics(config.preset, vars(config), config.metrics)
+    names, judges = separate_judges(wanted)
+    if judges:
+        select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
+    return names, judges
 
 
 def write_sheet(run: Run, sheet: ScoreSheet) -> None:

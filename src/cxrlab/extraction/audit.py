@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.environment import require
@@ -56,6 +56,10 @@ from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding, decodes_here
 from cxrlab.models.model_registry import load_encoder
 
+if TYPE_CHECKING:
+    from cxrlab.core.model_interfaces import ImageToText
+    from cxrlab.extraction.query_pools import Pool
+
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"
 # Of the last copy, as they stand in extraction.json.
@@ -76,27 +80,17 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     An interrupted audit is resumed in `out`; a finished one with the same settings is left as it is.
     """
     require("models")
-    from cxrlab.training.trackers import check_installed
-
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
-    # Everything that can be refused is refused before the first query.
-    check_installed(config.fitting.track)
-    authorised = preflight.recorded_authorisation(out, config.victim, config.i_am_authorised)
-    preflight.check_address(config.victim, authorised)
-    measured = preflight.check_measurable(config)
-    pool = open_pool(config.pool, size=config.size, seed=config.seed)
-    preflight.check_pool(config, pool, measured)
-    victim = open_model(config.victim, config.loading, preflight.check_data_egress(config, pool, measured))
-    permission = preflight.check_permission(config.victim, victim.capabilities, authorised)
-    guide_name = config.alignment.guide if config.method == "ada-steal" else None
-    guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
-    learner = SurrogateTrainer(config.surrogate, config.fitting, config.seed, config.loading)
+    opened = open_audit(config, out)
+    pool, victim, permission, guide, learner = (
+        opened.pool, opened.victim, opened.permission, opened.guide, opened.learner,
+    )  # fmt: skip
+    guide_name = config.alignment.guide if guide else None
     connected = victim.capabilities.black_box
     unused = preflight.unused_settings(config, chooses_words=decodes_here(victim), connected=connected)
     shared = preflight.shared_weights(config.victim, config.surrogate, guide_name)
-    rate = learner.learning_rate  # raises where the surrogate does not exist
-    learner.check()
+    rate = learner.learning_rate
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         threat = preflight.threat_model(config.victim, config.budget, config.price, permission)
         threat = f"{threat} {preflight.shared_weights_sentence(shared)}".strip()
@@ -145,6 +139,39 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
         run.write(EXAMPLES, plain(examples(run.folder, queries)))
         run.write(RESULT, plain(found))
     return dict(plain(found))
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """What an audit works with, before the first query."""
+
+    pool: Pool
+    victim: ImageToText
+    permission: preflight.Permission
+    guide: EncoderGuide | None
+    learner: SurrogateTrainer
+
+
+def open_audit(config: ExtractConfig, out: Path | None) -> Opened:
+    """Open pool and models; everything that can be refused is refused before the first query."""
+    from cxrlab.training.trackers import check_installed
+
+    check_installed(config.fitting.track)
+    authorised = config.i_am_authorised
+    if out is not None:
+        authorised = preflight.recorded_authorisation(out, config.victim, authorised)
+    preflight.check_address(config.victim, authorised)
+    measured = preflight.check_measurable(config)
+    pool = open_pool(config.pool, size=config.size, seed=config.seed)
+    preflight.check_pool(config, pool, measured)
+    victim = open_model(config.victim, config.loading, preflight.check_data_egress(config, pool, measured))
+    permission = preflight.check_permission(config.victim, victim.capabilities, authorised)
+    guide_name = config.alignment.guide if config.method == "ada-steal" else None
+    guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
+    learner = SurrogateTrainer(config.surrogate, config.fitting, config.seed, config.loading)
+    learner.learning_rate  # noqa: B018 - raises where the surrogate does not exist
+    learner.check()
+    return Opened(pool, victim, permission, guide, learner)
 
 
 def write_victim(config: ExtractConfig, victim_run: Path) -> None:

@@ -177,9 +177,15 @@ def differences_of(found: ComparisonResult, place: int) -> dict[str, Any]:
 
 def scored(predictions: Path, references: Path, out: Path, settings: FidelityConfig) -> Path:
     """Score a run with these settings, labels by observation included; returns the folder of the scores."""
+    run_score(score_config(predictions, references, settings), out)
+    return out
+
+
+def score_config(predictions: Path, references: Path, settings: FidelityConfig) -> ScoreConfig:
+    """How a side of an audit is scored."""
     labels = (f"chexpert.{name}.f1:uncertain-positive" for name in CHEXPERT_14)
     extras = settings.extras
-    config = ScoreConfig(
+    return ScoreConfig(
         references,
         predictions,
         section=settings.section,
@@ -189,8 +195,6 @@ def scored(predictions: Path, references: Path, out: Path, settings: FidelityCon
         seed=settings.seed,
         **vars(extras),
     )
-    run_score(config, out)
-    return out
 
 
 def extra_names(extras: MetricResources) -> list[str]:

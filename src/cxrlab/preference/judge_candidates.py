@@ -13,16 +13,20 @@ block again and ends with the same bytes. The exact findings of a corpus are nev
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.llm_requests import llm_operational_fields
-from cxrlab.core.runs import Run, finished
+from cxrlab.core.plan import Plan, Work, count_lines
+from cxrlab.core.runs import Run, finished, progress
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.evaluation.counted_requests import NOTE, CountedModels
 from cxrlab.evaluation.generate import SUMMARY
 from cxrlab.evaluation.load_model import TextModels, UnopenedModel
 from cxrlab.evaluation.score_inputs import describe_reports, parse_sections
@@ -44,6 +48,7 @@ from cxrlab.preference.reward_files import (
 )
 
 BLOCK = 256  # studies
+_FEW = 64  # studies that are judged to measure
 _UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images", "images", "structured"})
 
 
@@ -65,20 +70,7 @@ def judge(config: JudgeConfig, out: Path) -> Judging:
     if finished(out, config, seed=config.seed, operational=llm_operational_fields()):
         check_inputs(out)
         return Judging.from_json(read_json(out / SUMMARY))
-    candidates, corpus = CandidateFiles(config.candidates), load_corpus(config.data)
-    held_out = set(corpus.ids("test"))
-    for wrong, what, remedy in (
-        ([key for key in candidates.ids() if key not in corpus], f"not in {corpus.path}",
-         "; name the corpus that the candidates were made from."),
-        ([key for key in candidates.ids() if key in held_out], f"of the test split of {corpus.path}",
-         ", which is kept for measuring; take them out."),
-    ):  # fmt: skip
-        if wrong:
-            raise DataError(
-                f"{len(wrong)} of {len(candidates)} studies are {what} (for example '{wrong[0]}' at "
-                f"{candidates.place(wrong[0])}){remedy}"
-            )
-    egress = [corpus.egress_data, *(describe_reports(source, corpus.egress_data) for source in config.candidates)]
+    candidates, corpus, egress = _inputs(config)
     with TextModels(config.llm, egress, out) as models:
         judging, sections = chosen_judge(config, models)  # before the run folder is made
         with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
@@ -99,6 +91,57 @@ def judge(config: JudgeConfig, out: Path) -> Judging:
             summary = summarize(read_rewards(run.path(REWARDS)), name, signature)
             run.write(SUMMARY, summary)
     return summary
+
+
+def plan_judging(config: JudgeConfig, out: Path | None = None) -> Plan:
+    """Judge a few studies by rules, or count the requests of a language model for all of them.
+
+    Args:
+        out: A run folder that may hold a part of the run already.
+    """
+    state = progress(out, config, seed=config.seed, operational=llm_operational_fields())
+    if state == "finished":
+        return Plan("prefer judge", ())
+    candidates, corpus, egress = _inputs(config)
+    models = CountedModels(config.llm, egress)
+    judging, sections = chosen_judge(config, models)
+    done = count_lines(out, REWARDS) if state == "begun" else 0
+    spent, judged = 0.0, 0
+    for number, block in enumerate(_blocks(corpus, candidates, sections)):
+        counting = bool(models.names)
+        if not counting and number:
+            break
+        some = block if counting else block[:_FEW]
+        start = time.perf_counter()
+        list(_judge_block(judging, some, config.length_control))
+        spent, judged = time.perf_counter() - start, len(some)
+    facts = {"candidates": sum(len(candidates.of(key)) for key in candidates.ids())}
+    if models.names:
+        return Plan("prefer judge", tuple(models.work()), facts=facts, left_out=(NOTE,))
+    work = Work("studies", "study", len(candidates), spent / max(judged, 1), done, measured=judged)
+    return Plan("prefer judge", (work,), facts=facts, left_out=("reading the files.",))
+
+
+def _inputs(config: JudgeConfig) -> tuple[CandidateFiles, Corpus, list[EgressData]]:
+    """The candidates, their corpus, and what a language model would receive; wrong studies are refused."""
+    candidates, corpus = CandidateFiles(config.candidates), load_corpus(config.data)
+    held_out = set(corpus.ids("test"))
+    for wrong, what, remedy in (
+        ([key for key in candidates.ids() if key not in corpus], f"not in {corpus.path}",
+         "; name the corpus that the candidates were made from."),
+        ([key for key in candidates.ids() if key in held_out], f"of the test split of {corpus.path}",
+         ", which is kept for measuring; take them out."),
+    ):  # fmt: skip
+        if wrong:
+            raise DataError(
+                f"{len(wrong)} of {len(candidates)} studies are {what} (for example '{wrong[0]}' at "
+                f"{candidates.place(wrong[0])}){remedy}"
+            )
+    return (
+        candidates,
+        corpus,
+        [corpus.egress_data, *(describe_reports(source, corpus.egress_data) for source in config.candidates)],
+    )
 
 
 def chosen_judge(config: JudgeConfig, models: Models = UnopenedModel) -> tuple[Judge, tuple[str, ...]]:

@@ -22,8 +22,9 @@ from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.out_of_memory import BatchSize
+from cxrlab.core.plan import Plan, Work, count_lines
 from cxrlab.core.records import Prediction
-from cxrlab.core.runs import Run, finished
+from cxrlab.core.runs import Run, finished, progress
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import (
@@ -40,6 +41,7 @@ from cxrlab.evaluation.generate import (
     select_studies,
     try_longest_indication,
 )
+from cxrlab.evaluation.generation_plan import time_generation
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSamplesAndGreedy
 from cxrlab.preference.candidate_files import CANDIDATES, candidates_of, same_text, word_count
@@ -112,24 +114,52 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
         stored = read_json(out / SUMMARY)
         means = {name: nan_if_none(stored[name]) for name in ("mean_words", "mean_logprob")}
         return Sampling(**{**stored, **means, "missing": tuple(MissingReport(**one) for one in stored["missing"])})
-    corpus = load_corpus(config.data)
-    ids = select_studies(corpus, config.split, config.n, config.seed)
-    model = open_model(config.model, config.loading, [corpus.egress_data])  # before the run folder is made
-    writer = Sampler(model, config.decoding, greedy=config.greedy)
-    check_context(model, config.context)
-    if caution := caution_context(model.name, getattr(model, "card", None), config.context):
-        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
-    images = Images(corpus, context=config.context)
+    ids, writer, images = _prepare(config)  # before the run folder is made
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
         missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "sampling reports")
-        summary = replace(_summarise(run.path(CANDIDATES), config, len(ids), missing), cache=read_cache(model))
+        summary = replace(_summarise(run.path(CANDIDATES), config, len(ids), missing), cache=read_cache(writer.model))
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
             raise missing_reports_error(missing, len(ids), out / SUMMARY, context=config.context)
     return summary
+
+
+def plan_sampling(config: SampleConfig, out: Path | None = None) -> Plan:
+    """Sample reports for two batches of the run and discard them; requests to a model elsewhere are counted, not sent.
+
+    Args:
+        out: A run folder that may hold a part of the run already.
+    """
+    state = progress(out, config, seed=config.seed, operational=OPERATIONAL)
+    if state == "finished":
+        return Plan("prefer sample", ())
+    done = count_lines(out, CANDIDATES) if state == "begun" else 0
+    ids, writer, images = _prepare(config)
+    each = config.answers + config.greedy
+    if writer.model.capabilities.black_box:
+        most = config.max_new_tokens * each * (len(ids) - done)
+        work = Work("candidates", "request", each * len(ids), done=each * done, answer_tokens=most)
+        return Plan("prefer sample", (work,), left_out=("tokens of prompts and images, which the server counts.",))
+    timed = time_generation(writer, images, ids, config.batch_size, config.seed)
+    facts = {"candidates_per_study": each, "batch": timed.batch_size, "key-value_cache": read_cache(writer.model)}
+    note = f"longer reports elsewhere in the split take longer than the {timed.studies:,} that were measured."
+    work = timed.work("studies with their candidates", len(ids), done, unit="study")
+    return Plan("prefer sample", (work,), facts=facts, left_out=(note, "loading the model."))
+
+
+def _prepare(config: SampleConfig) -> tuple[list[str], Sampler, Images]:
+    """The studies, the sampler and the inputs of a run; whatever can be refused is refused here."""
+    corpus = load_corpus(config.data)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
+    model = open_model(config.model, config.loading, [corpus.egress_data])
+    writer = Sampler(model, config.decoding, greedy=config.greedy)
+    check_context(model, config.context)
+    if caution := caution_context(model.name, getattr(model, "card", None), config.context):
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
+    return ids, writer, Images(corpus, context=config.context)
 
 
 def _summarise(file: Path, config: SampleConfig, studies: int, missing: tuple[MissingReport, ...]) -> Sampling:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
@@ -24,13 +25,14 @@ from cxrlab.core.egress import is_address, is_loopback
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.llm_requests import ANSWERS, REQUESTS
+from cxrlab.core.plan import Work
 from cxrlab.core.records import Study
 from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, card_settings
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
 from cxrlab.data.corpus_writer import NOTES, PARTIAL, CorpusWriter
-from cxrlab.data.parallel import ordered_map
+from cxrlab.data.parallel import ordered_map, worker_count
 from cxrlab.data.structuring import by_model
 from cxrlab.data.structuring.by_model import StoresAnswers
 from cxrlab.data.structuring.rules import RULES, structure
@@ -46,6 +48,7 @@ _WITHOUT_EFFECT = ("workers", "batch", "llm", "prompt", "trial", "max_refusals")
 _OF_A_MODEL = ("mode", "retries", "max_tokens", "seed")
 # Key of `Study.extra`: maker of a text → what the validator doubts about it.
 DOUBTS_KEY = "doubts"
+_TIMED = 64  # reports that are structured for a plan
 
 
 _Item = tuple[Study, str | None]  # a study, and the result of one that gets no text
@@ -103,6 +106,18 @@ def write_open_requests(
         return model.write_batch(requests, file)
     finally:
         writer.close()
+
+
+def plan_structuring(source: Corpus, config: StructureConfig) -> Work:
+    """Structuring by rules, timed in one process on a few reports; with a model see `write_open_requests`."""
+    chosen = [study for study in source.studies() if study.split != "test" and config.split in (None, study.split)]
+    count = len(chosen) if config.limit is None else min(len(chosen), config.limit)
+    some = chosen[:: max(1, len(chosen) // _TIMED)][:_TIMED]
+    _by_rules([(study, None) for study in some[:1]])  # reads the tables
+    start = time.perf_counter()
+    _by_rules([(study, None) for study in some])
+    each = (time.perf_counter() - start) / max(1, len(some))
+    return Work("reports by rules", "report", count, each, measured=len(some), at_once=worker_count(config.workers))
 
 
 def _open_writer(source: Corpus, config: StructureConfig, out: Path, model: StoresAnswers | None) -> CorpusWriter:
