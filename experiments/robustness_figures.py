@@ -5,7 +5,8 @@
 Each RUN is the folder of a study that audited its models, with robustness_seeds.json; the name before it is that of
 the files, and the folder's own where it is left out. robustness_NAME_curves.svg has answers over the radius, or, where
 no closed questions were asked, flips, confidence and errors of the reports; robustness_NAME_drops.svg, where they were
-asked, the difference of drops of every variant. A second.
+asked, the difference of drops of every variant; robustness_NAME_doses.svg the change of the drop over the drift, where
+the study measured it. A second.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.files import read_json, write_text
 from cxrlab.render.drawing import Drawing
 from cxrlab.render.page import svg_file
-from cxrlab.render.robustness_seeds import answer_curves, drops_forest, has_answers
+from cxrlab.render.robustness_seeds import answer_curves, dose_curve, drops_forest, has_answers
 
 FOUND = "robustness_seeds.json"
 
@@ -53,7 +54,8 @@ def read_study(argument: str) -> tuple[str, Mapping[str, Any]]:
 
 def figures(found: Mapping[str, Any]) -> dict[str, Drawing]:
     """Figures of a study by the suffix of their file name."""
-    drawn = {"curves": answer_curves(found), "drops": drops_forest(found) if has_answers(found) else None}
+    drops = drops_forest(found) if has_answers(found) else None
+    drawn = {"curves": answer_curves(found), "drops": drops, "doses": dose_curve(found)}
     made = {name: drawing for name, drawing in drawn.items() if drawing is not None}
     if "curves" not in made or (has_answers(found) and "drops" not in made):
         raise DataError("the study has no figures under attack to draw; repeat its audits.")

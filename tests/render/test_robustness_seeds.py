@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
 from cxrlab.render.drawing import Drawing
 from cxrlab.render.page import svg_file
-from cxrlab.render.robustness_seeds import answer_curves, dose_curve, drops_forest, has_answers, strongest
+from cxrlab.render.robustness_seeds import alarms, answer_curves, dose_curve, drops_forest, has_answers, strongest
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = (1, 2)
@@ -252,3 +252,11 @@ def test_calibration_of_every_condition_is_shown(tmp_path: Path) -> None:
     row = variant(calibration={"pgd@2/255": sides}, temperature=fitted, blanks_negative={"clean": either})
     shown = page(tmp_path, audits(variants={"dpo": row}))
     assert "0.125 → 0.250" in shown and "1.500 → 2.500" in shown and "0.500 → 0.250" in shown
+
+
+def test_warnings_are_counted_among_the_audits_or_the_models_of_all_seeds() -> None:
+    """One audit per seed: two seeds, two variants and a control make six models."""
+    few = "There are few patients (12); intervals from fewer than 30 are rough."
+    made = BLIND.format("hf:runs/seed1/harden/hardened/checkpoint", "0.100 [0.000, 0.200]")
+    found = alarms({**dosed(), "warnings": [few, few, made]})
+    assert [alarm.count for alarm in found] == ["in 1 of 6 models", "in 2 of 2 audits"]

@@ -366,8 +366,13 @@ _IGNORES_IMAGE = "does not use the image"
 
 def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
     """Each kind of warning once, with the number of audits that gave it; models that ignore the image first."""
-    audits = len(part(found, "variants")) * len(found.get("seeds") or ())
-    variants, lines = set(part(found, "variants")), [str(line) for line in found.get("warnings") or ()]
+    variants, lines = (
+        {*part(found, "variants"), *part(found, "controls")},
+        [str(line) for line in found.get("warnings") or ()],
+    )
+    models = len(variants) * len(found.get("seeds") or ())
+    # One audit per seed holds the start and everything made from it; older files have one for each aligned model.
+    audits = len(found.get("seeds") or ()) if part(found, "dose_response") else models
     groups: dict[tuple[bool, str], list[str]] = {}
     for line in lines:
         aligned = not variants.isdisjoint((_model(line) or "").split("/"))
@@ -376,14 +381,15 @@ def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
     repeated = len(set(lines)) < len(lines)
     made = []
     for (aligned, _), several in groups.items():
-        models = list(dict.fromkeys(name for line in several if (name := _model(line))))
-        given = len(models) if aligned else len(several)
+        named = list(dict.fromkeys(name for line in several if (name := _model(line))))
+        given, among = (len(named), models) if aligned else (len(several), audits)
         least = "" if aligned or repeated else "at least "
-        count = f"in {least}{given} of {audits} audits" if given <= audits else ""
+        what = "models" if aligned and audits < models else "audits"
+        count = f"in {least}{given} of {among} {what}" if given <= among else ""
         ignores_image = _IGNORES_IMAGE in several[0]
         first = several[0].partition("fooled by them. ")[2] if ignores_image else ""
         names = []
-        for name in models:  # a model's folder from the seed on, where it has one
+        for name in named:  # a model's folder from the seed on, where it has one
             parts = name.split("/")
             seeds = [place for place, one in enumerate(parts) if re.fullmatch(r"seed\d+", one)]
             names.append("/".join(parts[seeds[-1] :]) if seeds else short_name(name))
