@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import planted_targets as planted
 import pytest
+from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
 from cxrlab.core.errors import ConfigError, DataError
@@ -13,6 +14,8 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import Corpus
 from cxrlab.models.decoding import Decoding
 from cxrlab.robustness import audit as audits
+from cxrlab.robustness.audit_records import ImageAnswer
+from cxrlab.robustness.audited_studies import Case
 from cxrlab.robustness.config import RobustnessConfig
 
 pytestmark = pytest.mark.slow
@@ -262,3 +265,21 @@ def test_a_image_that_cannot_be_read_is_reported_before_the_first_attack(
     with pytest.raises(DataError, match="1 of 6 studies cannot be attacked"):
         audits.audit(settings(spoilt), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("rounded", [True, False])
+def test_with_rounded_a_model_sees_eight_bits_and_nothing_else(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path, rounded: bool
+) -> None:
+    shown: list[Tensor] = []
+
+    class Recording(planted.PatternTarget):
+        def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+            shown.append(images)
+            return super().examine(images, cases)
+
+    use(Recording)
+    config = settings(corpus, n=8, eps=("2.5/255",), rounded=rounded, control_studies=0, triptychs=0)
+    audits.audit(config, tmp_path / "run")
+    off = max(float((images * 255 - (images * 255).round()).abs().max()) for images in shown)
+    assert (off < 1e-3) is rounded
