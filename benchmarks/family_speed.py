@@ -1,22 +1,27 @@
 """Fine-tuning of a Qwen2.5-VL: samples per second, compared with a plain transformers.Trainer in the same run.
 
     python benchmarks/family_speed.py [--batch 8] [--steps 40] [--compiled]   GPU: the sizes of Qwen2.5-VL-3B, 518 px
+    python benchmarks/family_speed.py --small [--precision bfloat16]          a CPU: 12 million weights, 112 px
     python benchmarks/family_speed.py --tiny                                  any machine: a check that it runs
 
 Random weights, adapters of rank 64 on the language model, frozen vision encoder, phantoms with their reports.
 
 The baseline is `transformers.Trainer` with PEFT as a user would start: the model's own loss over all positions, its
 processor in the collator, random batches padded to the longest, everything else at its default. cxrlab groups samples
-by length, computes logits at report tokens alone, and reads images in its workers. Both read the same files. Warm-up
-steps are left out; the rate is the median over windows of steps, with the GPU synchronised at the end of each.
+by length, computes logits at report tokens alone, and reads images in its workers, or the features of the vision encoder
+from a cache, which is filled before. Both read the same files. Warm-up steps are left out; the rate is the median over
+windows of steps, with the GPU synchronised at the end of each. On a CPU it counts processor time of one thread, which other
+programs change little.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +48,7 @@ from cxrlab.models.prompts import load_prompts
 from cxrlab.models.random_init import train_tokenizer
 from cxrlab.training.align_finetune import select_trainable
 from cxrlab.training.config import ExtraCorpus, FinetuneConfig, Optimisation
+from cxrlab.training.image_features import open_family_features
 from cxrlab.training.image_text import ImageTextDataset, ImageTextLoss, load_image_text
 from cxrlab.training.report_dataset import ask_for_report
 from cxrlab.training.report_model import compile_layers, find_parts, language_linears
@@ -80,6 +86,18 @@ THREE_BILLION = Scale(
     {
         "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14,
         "out_hidden_size": 2048, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+    },
+)  # fmt: skip
+SMALL = Scale(
+    112,
+    {
+        "vocab_size": 8000, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 2048, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]},
+    },
+    {
+        "depth": 8, "hidden_size": 256, "intermediate_size": 768, "num_heads": 4, "patch_size": 14,
+        "out_hidden_size": 256, "window_size": 112, "fullatt_block_indexes": [3, 7],
     },
 )  # fmt: skip
 TINY = Scale(
@@ -127,8 +145,23 @@ def build(scale: Scale, processor: Any, args: argparse.Namespace) -> Any:
     return model.requires_grad_(False)
 
 
-def measure_cxrlab(source: Source, scale: Scale, processor: Any, args: argparse.Namespace) -> Measured:
-    """Fine-tuning by cxrlab."""
+class ProcessorClock(Clock):
+    """A clock of processor time, for a CPU that other programs use too."""
+
+    def now(self) -> float:
+        """Seconds of processor time of this process."""
+        return time.process_time()
+
+
+def make_clock(args: argparse.Namespace) -> Clock:
+    """Of wall time on a GPU, of processor time on a CPU."""
+    return (Clock if torch.cuda.is_available() else ProcessorClock)(args.warm, args.window)
+
+
+def measure_cxrlab(
+    source: Source, scale: Scale, processor: Any, args: argparse.Namespace, folder: Path, *, cached: bool
+) -> Measured:
+    """Fine-tuning by cxrlab, with cached features or with the vision encoder at every step."""
     reset_memory()
     model = build(scale, processor, args)
     settings = Optimisation(
@@ -142,11 +175,17 @@ def measure_cxrlab(source: Source, scale: Scale, processor: Any, args: argparse.
     )  # fmt: skip
     parts = find_parts(model)
     select_trainable(model, recipe)
+    if cached:
+        features = open_family_features(
+            model, rows.encoder, rows.files, rows.sizes, folder / "cache", cache="on", most_gb=100,
+            dtype=getattr(torch, args.precision), device=device(),
+        )  # fmt: skip
+        rows = dataclasses.replace(rows, features=features)
     module = ImageTextLoss(model, parts).to(device())
     if args.compiled:
         compile_layers(model)
     loss = first_batch_loss(module, rows, args)
-    clock = Clock(args.warm, args.window)
+    clock = make_clock(args)
 
     class Timed(ExactTrainer):
         """The trainer with a clock."""
@@ -156,9 +195,15 @@ def measure_cxrlab(source: Source, scale: Scale, processor: Any, args: argparse.
             self.add_callback(clock)
 
     order = plan([Part(len(rows))], args.batch, 1.0, args.steps, args.seed, rows.lengths)
-    with tempfile.TemporaryDirectory() as folder, training_run(settings, Path(folder) / "run", args.seed) as run:
+    with training_run(settings, folder / f"run_{cached}", args.seed) as run:
         fit(Job(module, rows, order, trainer_class=Timed), settings, run)
-    return Measured("cxrlab", clock.rate(args.batch), 0.0, peak(), loss)
+    return Measured(
+        "cxrlab, cached features" if cached else "cxrlab, encoder at every step",
+        clock.rate(args.batch),
+        0.0,
+        peak(),
+        loss,
+    )
 
 
 def first_batch_loss(module: ImageTextLoss, rows: ImageTextDataset, args: argparse.Namespace) -> float:
@@ -200,7 +245,7 @@ def measure_trainer(source: Source, scale: Scale, processor: Any, args: argparse
     with torch.no_grad(), autocast(args):
         given = {name: value.to(device()) for name, value in collate(samples[: args.batch]).items()}
         loss = float(adapted(**given).loss)
-    clock = Clock(args.warm, args.window)
+    clock = make_clock(args)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
             output_dir=folder, per_device_train_batch_size=args.batch, max_steps=args.steps, seed=args.seed,
@@ -217,6 +262,7 @@ def main() -> None:
     """Measure, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to check that the script runs")
+    parser.add_argument("--small", action="store_true", help="a small model, for a CPU")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--warm", type=int, default=8)
@@ -227,13 +273,16 @@ def main() -> None:
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
-    if args.tiny or not torch.cuda.is_available():
+    torch.set_num_threads(1 if args.small else torch.get_num_threads())
+    if args.small:
+        args.workers, args.steps, args.warm, args.window, args.samples = 0, 24, 4, 4, 200
+    elif args.tiny or not torch.cuda.is_available():
         args.tiny, args.workers, args.precision = True, 0, "float32"
         args.batch, args.steps, args.warm, args.window, args.samples = 2, 6, 2, 2, 12
         print("Tiny model (no GPU, or --tiny): a check that the script runs. The numbers below mean nothing.")
     if args.steps < args.warm + 2 * args.window:
         sys.exit(f"--steps must be at least {args.warm + 2 * args.window}: the warm-up and two windows.")
-    scale = TINY if args.tiny else THREE_BILLION
+    scale = TINY if args.tiny else SMALL if args.small else THREE_BILLION
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {args.batch}, {args.precision}")
     with tempfile.TemporaryDirectory() as folder:
@@ -241,13 +290,17 @@ def main() -> None:
         make_phantom(PhantomConfig(n=2 * args.samples, size=scale.image, seed=args.seed, masks=False), corpus)
         source = read_source(ExtraCorpus(corpus), args.samples, args.seed)
         processor = make_processor([one.report for one in source.samples] * 8)
-        results = [run(source, scale, processor, args) for run in (measure_trainer, measure_cxrlab)]
+        results = [
+            measure_trainer(source, scale, processor, args),
+            *(measure_cxrlab(source, scale, processor, args, Path(folder), cached=cached) for cached in (False, True)),
+        ]
     print(f"{len(source.samples)} samples of a corpus of phantoms of {scale.image} px\n")
     print("| trainer | samples/s | peak GB | loss of one batch |\n|---|---|---|---|")
     for one in results:
         print(f"| {one.name} | {one.rate:.2f} | {one.memory:.1f} | {one.loss:.4f} |")
-    ratio = results[1].rate / results[0].rate
-    print(f"\nSamples per second: target {RATIO:.1f} times the plain Trainer, measured {ratio:.2f}")
+    running, cached = (one.rate / results[0].rate for one in results[1:])
+    print(f"\nSamples per second: target {RATIO:.1f} times the plain Trainer, measured {cached:.2f}", end="")
+    print(f" with cached features, {running:.2f} without")
     # Pixels are rounded to 8 bits before the Trainer's processor resizes them.
     spread = max(one.loss for one in results) / min(one.loss for one in results) - 1
     if spread > 0.01:

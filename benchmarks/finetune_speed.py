@@ -86,7 +86,11 @@ class Clock(TrainerCallback):
         """Record the time at the end of a window."""
         if state.global_step >= self.warm and (state.global_step - self.warm) % self.window == 0:
             wait()
-            self.marks.append(time.perf_counter())
+            self.marks.append(self.now())
+
+    def now(self) -> float:
+        """The time in seconds."""
+        return time.perf_counter()
 
     def rate(self, batch: int) -> float:
         """Samples per second: the median over windows."""

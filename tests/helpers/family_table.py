@@ -10,8 +10,8 @@ from tiny_families import FAMILIES
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "models.md"
 BEGIN, END = "<!-- families: begin -->\n", "<!-- families: end -->\n"
-SEVERAL = "several images"
-# Column → file and test; a cell is "yes" if the test runs for the family, or "refused" if it shows that.
+SEVERAL, CACHED = "several images", "cached features"
+# Column → file and test; a cell is "yes" if the test runs for the family, or "refused" or "none" if it shows that.
 COLUMNS = {
     "`generate`": ("models/hf/test_wrapper_families.py", "test_generation_in_a_batch_is_generation_alone"),
     "attack gradient": ("models/hf/test_wrapper_families.py", "test_a_batch_is_its_images_one_by_one"),
@@ -25,6 +25,7 @@ COLUMNS = {
         "test_the_loss_falls_and_the_adapter_reloads_in_plain_libraries",
     ),
     "exact resume": ("training/test_finetune_families.py", "test_a_killed_training_ends_with_the_same_bytes"),
+    CACHED: ("training/test_finetune_families.py", "test_cached_features_give_the_losses_of_a_running_encoder"),
     "DPO": ("preference/test_prefer_families.py", "test_dpo_moves_the_margin"),
     SEVERAL: ("models/hf/test_several_images.py", "test_several_images_in_one_prompt"),
 }
@@ -61,8 +62,11 @@ def family_table() -> str:
     tested = {column: families_of_test(*test) for column, test in COLUMNS.items()}
     lines = [f"| `model_type` | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name in sorted(name for family in all_families() for name in family.model_types):
-        one_image = not find_family(name).several_images
-        shown = {column: "refused" if one_image and column == SEVERAL else "yes" for column in COLUMNS}
+        family, shown = find_family(name), dict.fromkeys(COLUMNS, "yes")
+        if not family.several_images:
+            shown[SEVERAL] = "refused"
+        if family.feature_source is None and name != "llava":  # a LLaVA has a cache of its own
+            shown[CACHED] = "none"
         cells = [shown[column] if name in families else "–" for column, families in tested.items()]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from PIL import Image
 from processes import train_together
 from safetensors.torch import load_file
 from tiny_families import FAMILIES, save_tiny, tiny
@@ -16,13 +18,16 @@ from training_fixtures import killed_after, losses, phantoms, trained_names
 from transformers import AutoModelForImageTextToText
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.model_interfaces import StudyContext
 from cxrlab.data.images import load_image
 from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.prompts import load_prompts
 from cxrlab.training.align_finetune import align, count_trainable, finetune, freeze, select_trainable
 from cxrlab.training.config import AlignConfig, Augmentation, ExtraCorpus, FinetuneConfig, Optimisation, Validation
+from cxrlab.training.image_features import open_family_features
 from cxrlab.training.image_text import ImageTextLoss, load_image_text
 from cxrlab.training.memory_estimate import estimate, estimate_logits, estimate_vision
 from cxrlab.training.report_dataset import ask_for_report
@@ -108,6 +113,59 @@ def test_a_killed_training_ends_with_the_same_bytes(config: FinetuneConfig, tune
     assert losses(out) == losses(tuned)
     file = "checkpoint/adapter_model.safetensors"
     assert (out / file).read_bytes() == (tuned / file).read_bytes()
+
+
+def test_cached_features_give_the_losses_of_a_running_encoder(
+    config: FinetuneConfig, tuned: Path, tmp_path: Path
+) -> None:
+    """In the files too: a family with a feature source has a cache, and the others run their encoder."""
+    model = HfModel.load(str(config.start)[3:]).model
+    source = find_family(model.config.model_type).feature_source
+    named = [*(config.cache or tmp_path).glob("features-*")]
+    assert bool(named) if source or model.config.model_type == "llava" else source is None
+    short = dataclasses.replace(STEPS, steps=4)
+    finetune(dataclasses.replace(config, cache_features="off", optimisation=short), tmp_path / "off")
+    assert losses(tmp_path / "off") == pytest.approx(losses(tuned)[:4], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_cached_features_of_several_images_and_sizes(corpus: Path, name: str, tmp_path: Path) -> None:
+    """Batches with cached features have the losses of batches with pixels, where a family can have both."""
+    shutil.copytree(corpus, tmp_path / "corpus")
+    for file in sorted((tmp_path / "corpus" / "images").glob("*.png"))[::2]:
+        Image.open(file).resize((72, 40)).save(file)
+    model = HfModel.load(str(save_tiny(name, tmp_path / name)))
+    family = find_family(model.model.config.model_type)
+    if family.feature_source is None:
+        assert name in ("idefics", "qwen3_vl")
+        return
+    given = read_source(ExtraCorpus(tmp_path / "corpus"), 6, 5)
+    pairs = tuple(
+        dataclasses.replace(
+            one, images=(*one.images, *other.images), context=StudyContext(one.indication, ("a", "b"), None)
+        )
+        for one, other in zip(given.samples[::2], given.samples[1::2], strict=True)
+    )
+    several = (dataclasses.replace(given, samples=pairs),) if family.same_among_several else ()
+    for sources in ((given,), *([several] if several else [])):
+        dataset = load_image_text(sources, model.model, model.processor, "llava-rad/2", STEPS, ask_for_report)
+        features = open_family_features(
+            model.model, dataset.encoder, dataset.files, dataset.sizes, tmp_path / "cache", cache="on", most_gb=1,
+            dtype=torch.float32, device=torch.device("cpu"),
+        )  # fmt: skip
+        if features is None:
+            assert name == "idefics2"  # as many patches as an image is large, of which a batch pads some
+            continue
+        module = ImageTextLoss(model.model, find_parts(model.model)).train()
+        batches = [
+            one.__getitems__(list(range(len(dataset))))
+            for one in (dataset, dataclasses.replace(dataset, features=features))
+        ]
+        losses = []
+        for batch in batches:
+            del batch[ITEMS]
+            losses.append(module(**batch))
+        torch.testing.assert_close(losses[1], losses[0], atol=1e-2, rtol=1e-5)
 
 
 def test_whole_models_and_trained_vision_encoders(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -207,7 +265,7 @@ def test_frequencies_of_rotary_positions_keep_their_precision() -> None:
 
 
 def test_what_suits_a_llava_alone_is_refused(corpus: Path, tmp_path: Path) -> None:
-    start = f"hf:{save_tiny('idefics2', tmp_path / 'start')}"
+    start = f"hf:{save_tiny('qwen3_vl', tmp_path / 'start')}"
     config = FinetuneConfig(data=corpus, start=start, n=8, optimisation=STEPS, validation=Validation(n=0))
     words = {"words": {"data": str(corpus), "images": False}}
     for changes, told in (
@@ -219,7 +277,7 @@ def test_what_suits_a_llava_alone_is_refused(corpus: Path, tmp_path: Path) -> No
     ):
         with pytest.raises(ConfigError, match=told):
             finetune(dataclasses.replace(config, **changes), tmp_path / "run")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="'idefics2'"):
+    with pytest.raises(ConfigError, match="'qwen3_vl'"):
         align(AlignConfig(data=corpus, start=start), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -101,6 +101,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         save_trained,
         select_trainable,
         summarise,
+        with_features,
     )
     from cxrlab.training.image_text import ImageTextLoss, load_image_text
     from cxrlab.training.report_dataset import ReportDataset, ask_for_report, load_dataset
@@ -165,6 +166,8 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         if isinstance(reports, ReportDataset):
             images, features = open_vision_inputs(config, reports, start, run)
             rows = replace(rows, images=images, features=features)
+        else:
+            rows = replace(rows, reports=with_features(config, reports, start, run))
         if config.loss.kind.needs_reference:
             folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
             with main_process_first():

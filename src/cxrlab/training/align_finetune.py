@@ -170,7 +170,7 @@ def prepare_training(stage: str, config: AlignConfig | FinetuneConfig, ask: Ask)
 def make_job(ready: Prepared, run: RunFolder) -> tuple[Job, Any]:
     """What is trained, with its images decoded; and the `PeftModel`, None without adapters."""
     from cxrlab.training.distributed import shares_weights, training_device
-    from cxrlab.training.image_text import ImageTextLoss
+    from cxrlab.training.image_text import ImageTextDataset, ImageTextLoss
     from cxrlab.training.report_dataset import ReportDataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, find_parts
     from cxrlab.training.trainer import Job
@@ -191,6 +191,9 @@ def make_job(ready: Prepared, run: RunFolder) -> tuple[Job, Any]:
             validated = replace(validated, images=images, features=features)
     else:
         module = ImageTextLoss(start.model, parts)
+        dataset = with_features(config, dataset, start, run)
+        if isinstance(validated, ImageTextDataset):
+            validated = with_features(config, validated, start, run)
         if config.train_vision_encoder:
             if not shares_weights(settings):  # shared weights may be too large for one device
                 module.to(training_device())
@@ -353,6 +356,43 @@ def open_vision_inputs(
         return images, open_features(
             start.model, images, folder, cache=cache, most_gb=most_gb, dtype=dtype, device=device
         )
+
+
+def with_features(
+    config: ReportConfig, dataset: ImageTextDataset, start: StartModel, run: RunFolder
+) -> ImageTextDataset:
+    """The data set of a family other than LLaVA with the features of its frozen vision encoder, where they are cached."""
+    import torch
+
+    from cxrlab.core.errors import ConfigError
+    from cxrlab.models.hf.families import find_family
+    from cxrlab.training.distributed import main_process_first, training_device
+    from cxrlab.training.image_features import open_family_features
+
+    family = find_family(start.model.config.model_type)
+    several = dataset.image_of.shape[1] > 1
+    if config.train_vision_encoder or family.feature_source is None or (several and not family.same_among_several):
+        return dataset
+    vision, device = start.model.get_submodule(family.vision_encoder), training_device()
+    vision.to(device).eval()
+    with main_process_first():  # the other processes find the cache filled
+        features = open_family_features(
+            start.model,
+            dataset.encoder,
+            dataset.files,
+            dataset.sizes,
+            config.cache or run.folder / CACHE,
+            cache=config.cache_features,
+            most_gb=config.cache_gb,
+            dtype=getattr(torch, config.optimisation.precision),
+            device=device,
+        )
+    if features is None and config.cache_features == "on":
+        raise ConfigError(
+            "cache_features=on: images of different size have features of different shape, which are not cached; leave "
+            "the setting out."
+        )
+    return replace(dataset, features=features)
 
 
 def summarise(stage: str, fitted: Fitted, dataset: Trained, module: nn.Module) -> TrainingResult:

@@ -26,7 +26,7 @@ from cxrlab.core.files import make_folder, os_error, private_opener, read_json, 
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.json_values import dumps
 from cxrlab.core.terminal import track
-from cxrlab.data.images import grey_image, load_rgb, read_picture
+from cxrlab.data.images import grey_image, load_image, load_rgb, read_picture
 from cxrlab.data.parallel import ordered_map
 
 Pixels = NDArray[np.uint8]
@@ -101,6 +101,11 @@ def open_images(
         return images
     store.fill(lambda start: _decode(images, start))
     return replace(images, store=store.read())
+
+
+def read_image(file: ImageFile) -> NDArray[np.float32]:
+    """The whole image in [0, 1], [H, W] or [H, W, 3]."""
+    return load_rgb(file.path) if file.rgb else load_image(file.path)
 
 
 def distinct(files: Sequence[ImageFile]) -> tuple[list[ImageFile], NDArray[np.int64]]:

@@ -1,13 +1,15 @@
 """Fine-tuning of any image-text-to-text family: batches made as for generation, and the loss of their reports.
 
-Images, prompts and reports become the family's inputs by the encoder that generation and scoring use, and the vision
-encoder runs at every step. A LLaVA is trained faster, on cached images and features: see `report_dataset`.
+Images, prompts and reports become the family's inputs by the encoder that generation and scoring use. The features of a
+frozen vision encoder are cached where the family declares them (`Family.feature_source`); else it runs at every step. A
+LLaVA is trained faster, without a processor: see `report_dataset`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -19,15 +21,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.data.images import image_size, load_image, load_rgb
+from cxrlab.data.images import image_size
 from cxrlab.data.parallel import ordered_map
 from cxrlab.models.hf.families import find_family
-from cxrlab.models.hf.inputs import Encoder, Sizes, as_images, make_encoder, sizes_of
+from cxrlab.models.hf.frozen_encoder import given_features
+from cxrlab.models.hf.inputs import Encoder, Sizes, as_images, make_encoder
 from cxrlab.models.hf.prompting import all_report_ids, chat_template
 from cxrlab.models.hf.scoring import logits_at, without_mask
 from cxrlab.models.prompts import load_prompts
 from cxrlab.training.config import Optimisation, ReportConfig
-from cxrlab.training.image_cache import ImageFile, images_key, numbers_of_images
+from cxrlab.training.image_cache import ImageFile, images_key, numbers_of_images, read_image
+from cxrlab.training.image_features import Features
 from cxrlab.training.memory_estimate import check_context
 from cxrlab.training.report_dataset import Ask, OfSources
 from cxrlab.training.report_model import ModelParts
@@ -38,12 +42,14 @@ CPU = torch.device("cpu")
 
 
 def check_settings(config: ReportConfig, model_type: str) -> None:
-    """Refuse settings of the cached training of a LLaVA."""
-    for name in ("cache_images", "cache_features"):
-        if getattr(config, name) == "on":
-            raise ConfigError(
-                f"{name}=on: a '{model_type}' prepares its images at every step; leave the setting out, or give off."
-            )
+    """Refuse settings that a family other than LLaVA does not have."""
+    if config.cache_images == "on":
+        raise ConfigError(
+            f"cache_images=on: a '{model_type}' prepares its images at every step; leave the setting out."
+        )
+    if config.cache_features == "on" and find_family(model_type).feature_source is None:
+        raise ConfigError(f"cache_features=on: the vision encoder of a '{model_type}' is run at every step, since its "
+                          "language model takes more than one output of it; leave the setting out.")  # fmt: skip
     augmentation = getattr(config, "augmentation", None)
     if augmentation is not None and not augmentation.none:
         raise ConfigError(f"augmentation is made for the images of a LLaVA; leave it out for a '{model_type}'.")
@@ -109,6 +115,7 @@ class ImageTextDataset(OfSources):
         sizes: Height and width of every image.
         max_length: Most tokens per sample; a longer report is truncated.
         numbers_per_patch: Numbers of `pixel_values` that make one patch.
+        features: Of the frozen vision encoder for every image; None when it is run at every step.
     """
 
     encoder: Encoder
@@ -121,6 +128,7 @@ class ImageTextDataset(OfSources):
     max_length: int
     numbers_per_patch: int
     sources: tuple[Source, ...] = ()
+    features: Features | None = None
 
     def __len__(self) -> int:
         return len(self.reports)
@@ -184,20 +192,27 @@ class ImageTextDataset(OfSources):
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """One batch: the family's inputs, the columns that precede a target, the places among them, and the targets."""
         numbers = [self._numbers(row) for row in rows]
-        distinct = list(dict.fromkeys(number for own in numbers for number in own))
-        read = dict(zip(distinct, as_images([_read(self.files[number]) for number in distinct], CPU), strict=True))
-        images = [[read[number] for number in own] for own in numbers]
-        prompts = [self.prompts[row] for row in rows]
+        sizes = tuple(self._sizes(row) for row in rows)
+        prompts = tuple(self.prompts[row] for row in rows)
         answers = []
-        for row, prompt, own in zip(rows, prompts, images, strict=True):
-            before = len(self.encoder.expander.prompt(prompt, sizes_of(own)).ids)
-            answers.append(self.reports[row][: self.max_length - before].tolist())
-        encoded = self.encoder.encode(images, prompts, answers)
+        for row, prompt, own in zip(rows, prompts, sizes, strict=True):
+            before = len(self.encoder.expander.prompt(prompt, own).ids)
+            answers.append(tuple(self.reports[row][: self.max_length - before].tolist()))
+        if self.features is not None:
+            encoded = self.encoder.text_inputs(sizes, prompts, tuple(answers), "right")
+            features = self.features[np.array([number for own in numbers for number in own], np.int64)]
+            inputs = {**encoded.inputs, **self.encoder.blank_inputs(sizes), "features": features}
+        else:
+            distinct = list(dict.fromkeys(number for own in numbers for number in own))
+            images = as_images([read_image(self.files[number]) for number in distinct], CPU)
+            read = dict(zip(distinct, images, strict=True))
+            encoded = self.encoder.encode([[read[number] for number in own] for own in numbers], prompts, answers)
+            inputs = encoded.inputs
         follows = encoded.report_mask[:, 1:]
         columns = follows.any(dim=0).nonzero().squeeze(1)
         places = follows[:, columns].flatten().nonzero().squeeze(1)
         return {
-            **encoded.inputs,
+            **inputs,
             "columns": columns,
             "places": places,
             "targets": encoded.ids[:, 1:][:, columns].flatten()[places],
@@ -209,10 +224,6 @@ class ImageTextDataset(OfSources):
 
     def _sizes(self, row: int) -> Sizes:
         return tuple(self.sizes[number] for number in self._numbers(row))
-
-
-def _read(file: ImageFile) -> NDArray[np.float32]:
-    return load_rgb(file.path) if file.rgb else load_image(file.path)
 
 
 class ImageTextLoss(nn.Module):
@@ -237,16 +248,20 @@ class ImageTextLoss(nn.Module):
             columns: Positions that precede a target in any row, [C].
             places: Which of the B × C of them precede a target, [K].
             targets: The tokens that follow, [K].
-            inputs: Of the family, padded on the right.
+            inputs: Of the family, padded on the right; with `features` of a frozen vision encoder, blank pixels.
         """
         scores = self.scores(columns, places, **inputs)
         return functional.cross_entropy(scores.float(), targets, reduction="sum")
 
-    def scores(self, columns: Tensor, places: Tensor, **inputs: Tensor) -> Tensor:
+    def scores(self, columns: Tensor, places: Tensor, features: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Logits of the tokens after each of the places, [K, V]; see `forward`."""
         dtype = self._vision[0].dtype
-        given = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
-        logits = logits_at(self.model, without_mask(self.model, given), columns)
+        given = {
+            name: tensor.to(dtype) if tensor.is_floating_point() or name == "pixel_values" else tensor
+            for name, tensor in inputs.items()
+        }
+        with nullcontext() if features is None else given_features(self.model, features):
+            logits = logits_at(self.model, without_mask(self.model, given), columns)
         return logits.flatten(0, 1).index_select(0, places)
 
     def target_scores(self, batch: Mapping[str, Tensor], copies: int = 1) -> tuple[Tensor, Tensor]:

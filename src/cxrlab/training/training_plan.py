@@ -18,8 +18,7 @@ from cxrlab.training.config import OPERATIONAL, AdapterConfig, AlignConfig, Fine
 from cxrlab.training.run_folder import CACHE, KEPT, STEPS, SUMMARY, RunFolder, latest, step_of, training_run
 
 if TYPE_CHECKING:
-    from cxrlab.training.align_finetune import Prepared
-    from cxrlab.training.report_dataset import ReportDataset
+    from cxrlab.training.align_finetune import Prepared, Trained
     from cxrlab.training.trainer import Evaluation, Job, Order
 
 MOST_STEPS, MOST_SECONDS = 8, 20.0  # that are taken to measure; at least two
@@ -105,32 +104,35 @@ def first_rows(order: Order) -> list[int]:
     return sorted(set(replace(order, steps=min(order.steps, MOST_STEPS + 2))))
 
 
-def with_images_of(dataset: ReportDataset, rows: list[int]) -> ReportDataset:
-    """The same samples with the image files of some of them alone."""
-    used, place = np.unique(dataset.images_of(np.asarray(rows)), return_inverse=True)
-    numbers = np.full_like(dataset.image_of, -1)
+def with_images_of(dataset: Trained, rows: list[int]) -> Trained:
+    """The same samples with the image files of some of them alone; the others have none, or the first of these."""
+    from cxrlab.training.image_text import ImageTextDataset
+
     inside = dataset.image_of[rows] >= 0
+    used, place = np.unique(dataset.image_of[rows][inside], return_inverse=True)
+    files = tuple(dataset.files[number] for number in used)
+    other_family = isinstance(dataset, ImageTextDataset)
+    numbers = np.where(dataset.image_of >= 0, 0 if other_family else -1, -1)
     chosen = numbers[rows]
     chosen[inside] = place.reshape(-1)
     numbers[rows] = chosen
-    return replace(dataset, image_of=numbers, files=tuple(dataset.files[number] for number in used))
+    if isinstance(dataset, ImageTextDataset):
+        return replace(dataset, image_of=numbers, files=files, sizes=tuple(dataset.sizes[number] for number in used))
+    return replace(dataset, image_of=numbers, files=files)
 
 
 def _few(ready: Prepared) -> Prepared:
     """The same training with the images of its first steps, and of two batches of the validation."""
     from cxrlab.training.align_finetune import asks
+    from cxrlab.training.image_text import load_image_text
     from cxrlab.training.report_dataset import ReportDataset, load_dataset
 
     validated = ready.validated
-    if ready.held_out is not None and isinstance(validated, ReportDataset):
-        settings = ready.config.optimisation
+    if ready.held_out is not None:
+        settings, start = ready.config.optimisation, ready.start
+        load: Any = load_dataset if isinstance(validated, ReportDataset) else load_image_text
         few = replace(ready.held_out, samples=ready.held_out.samples[: 2 * settings.batch_size])
-        start = ready.start
-        validated = load_dataset(
-            [few], start.model, start.processor, ready.config.prompts, settings, asks(ready.config)
-        )
-    if not isinstance(ready.dataset, ReportDataset):
-        return replace(ready, validated=validated)
+        validated = load([few], start.model, start.processor, ready.config.prompts, settings, asks(ready.config))
     return replace(ready, dataset=with_images_of(ready.dataset, first_rows(ready.order)), validated=validated)
 
 

@@ -133,7 +133,7 @@ def image_features(model: Any, text: Encoded) -> Any:
     def stop_with_features(*args: Any, **kwargs: Any) -> None:
         raise _Features(compute(*args, **kwargs))
 
-    with _replaced(module, method, stop_with_features):
+    with replaced(module, method, stop_with_features):
         try:
             forward(model, **without_mask(model, text.inputs), use_cache=False)
         except _Features as found:
@@ -147,7 +147,7 @@ def _given_features(model: Any, features: Any) -> Iterator[None]:
     if features is None:
         yield
         return
-    with _replaced(*image_encoder(model), lambda *args, **kwargs: features):
+    with replaced(*image_encoder(model), lambda *args, **kwargs: features):
         yield
 
 
@@ -163,7 +163,8 @@ def image_encoder(model: Any) -> tuple[Any, str]:
 
 
 @contextmanager
-def _replaced(module: Any, method: str, function: Callable[..., Any]) -> Iterator[None]:
+def replaced(module: Any, method: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Within it the method of a module is another function."""
     before = vars(module).get(method)
     setattr(module, method, function)
     try:

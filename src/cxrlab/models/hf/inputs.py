@@ -62,6 +62,8 @@ class Encoder:
         report: Text → tokens of a report, end token last.
         text_inputs: (sizes of the images, prompts, reports, side) → an `Encoded` without pixels; cached, so do not
             modify its tensors.
+        blank_inputs: (sizes of the images) → inputs from images of these sizes without their content: `pixel_values` is
+            1 in images and 0 in padding, uint8; cached too.
 
     Args:
         path: The pixel path.
@@ -89,6 +91,15 @@ class Encoder:
         self.report = lru_cache(_REPORTS)(lambda report: tuple(report_ids(processor, report)))
         # Tensors made in inference mode could not serve a backward pass.
         self.text_inputs = lru_cache(_BATCHES)(torch.inference_mode(False)(self._text_inputs))
+        self.blank_inputs = lru_cache(_BATCHES)(torch.inference_mode(False)(self._blank_inputs))
+
+    def _blank_inputs(self, sizes: tuple[Sizes, ...]) -> dict[str, Tensor]:
+        import torch
+
+        inputs: dict[str, Tensor] = self.path.inputs([[torch.full((1, *size), 0.7) for size in own] for own in sizes])
+        pixels = inputs["pixel_values"]
+        shown = (pixels != 0).flatten(-3).any(dim=-1)[..., None, None, None] if pixels.ndim > 3 else pixels[:1, :1] != 0
+        return {**inputs, "pixel_values": shown.to(torch.uint8).expand(pixels.shape)}
 
     def encode(
         self,

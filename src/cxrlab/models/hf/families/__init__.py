@@ -17,6 +17,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from cxrlab.models.hf.pixels import PixelPath
 
 _REMEDY = "Use --maps gradient instead, which needs no grid."
+
+
+class FeatureSource(Enum):
+    """Where the features of a frozen vision encoder are recorded."""
+
+    OUTPUT = "output of the vision encoder"
+    PROJECTOR = "input of the projector inside the vision encoder, after its `blocks`"
 
 
 class Family:
@@ -59,6 +67,8 @@ class Family:
        whose text has another form than `<image>`, line break, prompt, space, report.
     9. `image_text` and `token_inputs`: only for a family with cross-attention to its images.
     10. `prepare_training`: only where transformers cannot train the family in mixed precision as it is.
+    11. `feature_source`, `used_layers`: what the projector takes of a frozen vision encoder, which training then computes
+       once per image. Without it the encoder runs at every step.
 
     `tests/helpers/tiny_families.py` builds a tiny checkpoint of each family; a row there runs all tests of families.
 
@@ -70,6 +80,8 @@ class Family:
         report_token_type: Token type of a report, if the processor gives token types.
         image_text: Text of an image, if the tokenizer alone turns it into tokens, without the processor.
         several_images: Whether a prompt may have several images.
+        feature_source: What can be cached of a frozen vision encoder; None if the language model takes more of it.
+        same_among_several: Whether an image is prepared alike alone and among several images of a prompt.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -87,6 +99,13 @@ class Family:
     report_token_type: ClassVar[int] = 0
     several_images: ClassVar[bool] = True
     image_text: ClassVar[str | None] = None
+    feature_source: ClassVar[FeatureSource | None] = None
+    same_among_several: ClassVar[bool] = True
+
+    def used_layers(self, config: Any) -> tuple[int, ...] | None:
+        """The layers of the vision encoder whose hidden states the projector takes; None for its output alone."""
+        chosen = getattr(config, "vision_feature_layer", None)
+        return chosen if chosen is None else (chosen,) if isinstance(chosen, int) else tuple(chosen)
 
     def token_inputs(self, ids: Tensor, is_image: Tensor, is_text: Tensor) -> dict[str, Tensor]:
         """Further model inputs that follow from the tokens; by default none.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.families import Family, FeatureSource
 from cxrlab.models.hf.pixels import Plain
 
 
@@ -20,6 +20,7 @@ class Gemma3(Family):
     """Image tokens attend to each other in both directions."""
 
     model_types = ("gemma3",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     pixel_paths = MappingProxyType({"Gemma3ImageProcessor": WholeImage})
     has_grid = True

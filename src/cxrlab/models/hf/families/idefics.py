@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.families import Family, FeatureSource
 from cxrlab.models.hf.pixels import PixelPath, measure
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ class Idefics2(Family):
     """Its perceiver mixes the patches of an image into a few summary tokens."""
 
     model_types = ("idefics2",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     pixel_paths = MappingProxyType({"Idefics2ImageProcessor": EdgesAndQuarters})
     no_grid_reason = "mixes the patches of an image into summary tokens"
@@ -166,6 +167,7 @@ class Idefics3(Family):
     """Idefics3."""
 
     model_types = ("idefics3",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     pixel_paths = MappingProxyType({"Idefics3ImageProcessor": SquareTiles})
     no_grid_reason = "cuts an image into several tiles"
@@ -177,6 +179,7 @@ class SmolVLM(Family):
     """SmolVLM, built like Idefics3."""
 
     model_types = ("smolvlm",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     pixel_paths = MappingProxyType({"SmolVLMImageProcessor": SquareTiles})
     no_grid_reason = "cuts an image into several tiles"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.families import Family, FeatureSource
 from cxrlab.models.hf.pixels import PixelPath, measure
 
 if TYPE_CHECKING:
@@ -63,7 +63,12 @@ class InternVL(Family):
     """InternVL 3 in the layout of Hugging Face."""
 
     model_types = ("internvl",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     pixel_paths = MappingProxyType({"GotOcr2ImageProcessor": GridOfTiles})
     no_grid_reason = "cuts an image into several tiles"
     is_causal = True
+
+    def used_layers(self, config: Any) -> tuple[int, ...] | None:
+        """None for the last layer: the model then takes the output."""
+        return None if config.vision_feature_layer == -1 else super().used_layers(config)

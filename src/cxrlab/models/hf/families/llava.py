@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.families import Family, FeatureSource
 from cxrlab.models.hf.pixels import Plain, three_channels
 
 if TYPE_CHECKING:
@@ -52,5 +52,11 @@ class VipLlava(Llava):
     """ViP-LLaVA; runs with an attention mask."""
 
     model_types = ("vipllava",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     is_causal = False
+
+    def used_layers(self, config: Any) -> tuple[int, ...]:
+        """Several layers, whose hidden states are joined."""
+        chosen = config.vision_feature_layers
+        return (chosen,) if isinstance(chosen, int) else tuple(chosen)

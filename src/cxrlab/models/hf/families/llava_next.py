@@ -7,7 +7,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.families import Family, FeatureSource
 from cxrlab.models.hf.families.llava import in_square
 from cxrlab.models.hf.pixels import Plain, measure, three_channels
 
@@ -100,6 +100,7 @@ class LlavaNext(Family):
     """LLaVA 1.6."""
 
     model_types = ("llava_next",)
+    feature_source = FeatureSource.OUTPUT
     static_cache = True
     pixel_paths = MappingProxyType({"LlavaNextImageProcessor": AnyResolution})
     no_grid_reason = "cuts an image into several tiles"
@@ -110,6 +111,8 @@ class LlavaOnevision(Family):
     """LLaVA-OneVision."""
 
     model_types = ("llava_onevision",)
+    feature_source = FeatureSource.OUTPUT
+    same_among_several = False  # a single image alone is cut into tiles
     static_cache = True
     pixel_paths = MappingProxyType({"LlavaOnevisionImageProcessor": OneVision})
     no_grid_reason = "cuts an image into several tiles"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.families import Family, FeatureSource
 from cxrlab.models.hf.pixels import PixelPath, measure
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class FlatPatches(PixelPath):
 class QwenVL(Family):
     """Positions have three axes, and a raster of patches is merged block by block into tokens."""
 
-    model_types = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    model_types: ClassVar[tuple[str, ...]] = ("qwen2_vl", "qwen2_5_vl")
+    feature_source: ClassVar[FeatureSource | None] = FeatureSource.PROJECTOR
     static_cache = True
     pixel_paths = MappingProxyType({"Qwen2VLImageProcessor": FlatPatches})
     has_grid = True
@@ -94,3 +95,10 @@ class QwenVL(Family):
     def visible_part(self, image_processor: Any, height: int, width: int) -> tuple[float, float, float, float]:
         """The whole image."""
         return 0.0, 0.0, float(height), float(width)
+
+
+class Qwen3VL(QwenVL):
+    """The language model takes layers of the vision encoder too (DeepStack), which are not cached."""
+
+    model_types = ("qwen3_vl",)
+    feature_source = None
