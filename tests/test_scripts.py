@@ -35,7 +35,20 @@ SMALL = {
         "20",
         "--kinds",
     ),  # fmt: skip
-    "experiments/prior_and_lateral.py": ("--n", "60", "--steps", "2", "--seeds", "1", "--out", "prior"),
+    "experiments/prior_and_lateral.py": (
+        "--n",
+        "60",
+        "--start-steps",
+        "1",
+        "--steps",
+        "1",
+        "--seeds",
+        "1",
+        "--arms",
+        "frontal + prior report",
+        "--out",
+        "prior",
+    ),  # fmt: skip
     "experiments/radpref_reader.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--trials", "20"),
     "experiments/radpref_weights.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--folds", "2"),
     "experiments/readback.py": ("--n", "30", "--lexicon", "A"),
