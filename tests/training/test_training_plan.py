@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from tiny_families import save_tiny
 from training_fixtures import FAST, killed_after, phantoms, saved_llava
 
 from cxrlab.core.errors import ConfigError
@@ -39,6 +40,15 @@ def test_counts_are_those_of_the_training_and_nothing_is_written(config: Finetun
     assert (plan.facts["samples"], plan.facts["trained_weights"]) == (done.rows, done.trained_parameters)
     assert plan.estimated_gb and plan.disk_gb and plan.seconds > 0 and not plan.untimed
     assert not plan_report_training("finetune", config, tmp_path / "run").work
+
+
+def test_another_family_reads_the_images_of_the_measured_steps_alone(config: FinetuneConfig, tmp_path: Path) -> None:
+    start = f"hf:{save_tiny('qwen2_5_vl', tmp_path / 'start')}"
+    few = dataclasses.replace(config.optimisation, batch_size=2, max_length=1500)
+    given = dataclasses.replace(config, start=start, optimisation=few)
+    work = {one.name: one for one in plan_report_training("finetune", given).work}
+    cached = work["images into the cache"]
+    assert 0 < cached.measured < cached.count and work["training steps"].count == 12 and work["validations"].count == 3
 
 
 def test_the_steps_of_a_stopped_training_are_done(config: FinetuneConfig, tmp_path: Path) -> None:
