@@ -46,6 +46,19 @@ def test_away_is_the_other_way() -> None:
     assert traces["after"] - traces["before"] == pytest.approx(25 / 255)
 
 
+@pytest.mark.parametrize("way", ["towards", "away"])
+def test_colours_move_each_by_its_own_gradient_and_stay_colours(way: str) -> None:
+    """Three channels of weights: the step of each is the sign of its own."""
+    weights = np.stack([WEIGHTS, -WEIGHTS, 0 * WEIGHTS])
+    (picture,) = (QueryImage("p", np.stack([GREY, GREY, GREY + 1], axis=-1)),)
+    settings = Alignment(eps="10/255", direction=way)
+    ((one, _),) = align_images(LinearSurrogate(weights), [picture], ["wanted"], settings, seed=1, round=2)
+    by = 10 if way == "towards" else -10
+    assert one.pixels[..., 0].tolist() == [[100 - by, 100 + by], [20 - by, 100]]
+    assert one.pixels[..., 1].tolist() == [[100 + by, 100 - by], [20 + by, 100]]
+    assert np.array_equal(one.pixels[..., 2], GREY + 1)
+
+
 def test_several_steps_stay_within_the_radius_and_get_there() -> None:
     """Four steps of 2.5 / 4 radii: a straight slope is followed to the edge of the ball."""
     (one,), (traces,) = moved(GREY, ["wanted"], steps=4, eps="8/255")

@@ -267,11 +267,14 @@ def served(world: World, folder: Path, guard: CountingGuard | None = None) -> It
 
 
 def test_an_audit_over_http_gets_the_answers_of_the_local_victim(world: World, tmp_path: Path) -> None:
-    """48 questions, put by several workers: each picture's answer is the one that the model gives in this process."""
+    """48 questions, put by several workers: each picture's answer is the one that the model gives in this process.
+
+    In grey, since our server makes every image grey itself.
+    """
     greedy = PaperDecoding(strategy="greedy", max_new_tokens=256)  # how a server is asked
-    _, local = world.audit("48 here", budget=48, victim_decoding=greedy, victim_run=None, batch_size=16)
+    _, local = world.audit("48 here", budget=48, victim_decoding=greedy, victim_run=None, batch_size=16, colour="grey")
     with served(world, tmp_path / "server") as address:
-        changes = {"victim": address, "victim_run": None, "workers": 2, "batch_size": 16}
+        changes = {"victim": address, "victim_run": None, "workers": 2, "batch_size": 16, "colour": "grey"}
         found, folder = world.audit("48 there", budget=48, **changes)
     here, there = (read_ledger(place / "ledger.sqlite") for place in (local, folder))
     assert len({one.report for one in here}) > 1 and len(there) == 48

@@ -107,7 +107,29 @@ def test_queried_twice_every_question_has_another_seed() -> None:
 def test_a_description_must_be_read_as_what_it_was_requested(
     text: str, category: Category, kind: Any, reason: str | None
 ) -> None:
-    assert misfit(text, category, kind) == reason
+    assert misfit(text, (kind, category)) == reason
+
+
+def test_one_prompt_for_all_is_a_text_file_and_its_answers_are_sorted_as_they_are_read(tmp_path: Path) -> None:
+    """As in the paper: no category and no kind is asked for; what states a finding is abnormal."""
+    (tmp_path / "all.txt").write_text("Describe normal and abnormal chest X-rays, all {count} parts of them.\n")
+    lines = [f"- Normal: {NORMAL[category]}\n- Abnormal: {ABNORMAL[category]}" for category in Category]
+    prompts: list[str] = []
+
+    def answer(prompt: str) -> str:
+        prompts.append(prompt)
+        return "\n".join(["Airway and the rest", *lines, "- Nobody knows what this means."])
+
+    found, summary = describe_with(FakeModel(answer), OraclePrompts(questions=tmp_path / "all.txt", times=2))
+    assert prompts == ["Describe normal and abnormal chest X-rays, all {count} parts of them."] * 2
+    for category in Category:
+        assert found.of(category, "abnormal") == (ABNORMAL[category],)
+        assert found.of(category, "normal") == (NORMAL[category],)
+    assert summary["queries"] == 2 and summary["dropped"] == {"duplicate": 10, "no readable statement": 2}
+    assert summary["questions"]["version"] == "all.txt"
+    lines[2:] = []
+    with pytest.raises(DataError, match="no usable description for abnormal cardiac"):
+        describe_with(FakeModel(answer), OraclePrompts(questions=tmp_path / "all.txt"))
 
 
 def test_a_category_without_a_description_is_reported_in_a_sentence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,14 @@ def test_every_picture_is_a_frontal_image_to_learn_from(tmp_path: Path) -> None:
     diversity = [study.sections.findings for study in studies if study.sections is not None]
     assert len(diversity) == 30 and set(diversity) == {report.findings for report in normal_reports(5, 3)}
     assert load_selected_image(corpus, studies[0]).shape == (32, 32)  # grey, as an image is shown
+
+
+def test_in_colour_the_same_pictures_keep_their_colours(tmp_path: Path) -> None:
+    grey = make_out_of_domain_corpus(SMALL, tmp_path / "grey")
+    assert "colour" not in grey.card.settings  # as on cards from before there was a choice
+    corpus = make_out_of_domain_corpus(replace(SMALL, n=2, colour=True), tmp_path / "bland")
+    image = load_selected_image(corpus, corpus[corpus.ids("train")[0]])
+    assert image.shape == (32, 32, 3) and np.ptp(image, axis=2).max() > 0.1 and corpus.card.settings["colour"] is True
 
 
 def test_no_pool_of_the_same_seed_asks_these_pictures(tmp_path: Path) -> None:

@@ -45,6 +45,23 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["scenes", "noise", "cifar", "folder", "corpus", "mix"])
+def test_every_pool_keeps_colours_where_they_are_wanted(name: str, cifar: Path, photos: Path, tmp_path: Path) -> None:
+    """In grey an image has the luminance of the one in colour; a grey file has three equal channels."""
+    toy_corpus(tmp_path / "toy", count=18)
+    full = {"cifar": f"cifar:{cifar}", "folder": f"folder:{photos}", "corpus": f"corpus:{tmp_path / 'toy'}"}
+    pool = {**full, "mix": f"mix:0.5:{full['corpus']}+scenes"}.get(name, name)
+    rgb, grey = (open_pool(pool, size=16, seed=1, colour=colour).draw(2) for colour in (True, False))
+    assert [one.pixels.shape for one in rgb] == [(16, 16, 3)] * 2 and [one.key for one in rgb] == [o.key for o in grey]
+    coloured = any(np.ptp(one.pixels, axis=2).any() for one in rgb)
+    assert coloured == (name in ("scenes", "noise", "mix"))
+    if name != "noise":
+        for one, other in zip(rgb, grey, strict=True):
+            by_hand = one.pixels @ np.array([0.299, 0.587, 0.114])
+            assert np.abs(by_hand - other.pixels).max() <= 1
+    assert len({one.sha256 for one in (*rgb, *grey)}) == 4
+
+
 def test_every_kind_has_its_usage_line() -> None:
     assert [form.partition(":")[0] for form in USAGE] == list(POOLS)
 
@@ -84,7 +101,7 @@ def test_cifar_is_passed_once_a_draw_and_only_what_is_drawn_is_decoded(
     passes, decoded = [], []
     real = query_pools.cifar_pool
     monkeypatch.setattr(query_pools, "cifar_pool", lambda *a: passes.append(a) or real(*a))
-    monkeypatch.setattr(query_pools, "square", lambda picture, size: decoded.append(1) or square(picture, size))
+    monkeypatch.setattr(query_pools, "square", lambda *a: decoded.append(1) or square(*a))
     drawn = pool.draw(4)
     assert len(passes) == 1 and not decoded
     # Evenly grey k stays k whatever the size, and k is the number in the key.

@@ -13,9 +13,11 @@ from recording_victims import small_images
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
 from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.data.views import load_selected_image
 from cxrlab.extraction.records import Query, fingerprint
 from cxrlab.extraction.report_content import report_content
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
+from cxrlab.training.samples import find_image_file
 
 LARGE, CLEAR = "There is mild cardiomegaly.", "The lungs are clear."
 REFUSAL = "I can only help with chest radiographs."
@@ -42,6 +44,23 @@ def test_a_picture_stands_for_a_image_and_the_answer_for_its_report(tmp_path: Pa
         assert np.array_equal(np.rint(corpus.image(study) * 255), one.pixels)
     assert "the victim" in corpus.card.source and corpus.card.settings["queries"] == 2
     assert not any(study.labels or study.findings for study in studies)  # the attacker has words alone
+
+
+def test_a_transcript_in_colour_is_learnt_in_colour(tmp_path: Path) -> None:
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[..., 0] = 200
+    name = fingerprint(pixels)
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / f"{name}.png").write_bytes(encode_png(pixels))
+    queries = [Query(0, 0, "red", name, LARGE)]
+    shapes = []
+    for colour in (True, False):
+        corpus = write_transcript(queries, tmp_path, tmp_path / f"t{colour}", victim="v", colour=colour)
+        study = corpus["q000000"]
+        shapes.append(load_selected_image(corpus, study).shape)
+        file = find_image_file(corpus, study)
+        assert not isinstance(file, str) and file.rgb is colour
+    assert shapes == [(8, 8, 3), (8, 8)]
 
 
 def test_what_says_nothing_of_a_image_is_left_out(tmp_path: Path) -> None:

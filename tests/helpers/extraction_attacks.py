@@ -59,9 +59,11 @@ class LinearSurrogate:
         self.writes = writes
 
     def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Any:
-        radiographs = images if isinstance(images, torch.Tensor) else torch.from_numpy(np.stack(images))[:, None]
-        assert len(radiographs) == len(reports)
-        return (radiographs[:, 0] * self.weights).sum((1, 2)) + 3.0
+        if not isinstance(images, torch.Tensor):
+            stacked = torch.from_numpy(np.stack(images))
+            images = stacked[:, None] if stacked.ndim == 3 else stacked.permute(0, 3, 1, 2)
+        assert len(images) == len(reports)
+        return (images * self.weights).sum((1, 2, 3)) + 3.0
 
     def answers(self, images: Sequence[Any], indications: Any = None, decoding: Any = None) -> list[list[Generated]]:
         return [[Generated(self.writes)] for _ in images]

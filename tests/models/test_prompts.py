@@ -104,3 +104,13 @@ def test_a_request_tells_its_indication_again(name: str, reason: str) -> None:
 )
 def test_what_is_no_request_is_itself_the_indication(text: str, indication: str | None) -> None:
     assert parse_indication(text) == indication
+
+
+def test_a_text_file_is_the_prompt_itself(tmp_path: Path) -> None:
+    (tmp_path / "fixed.txt").write_text("Describe this image.\n")
+    found = load_prompts(str(tmp_path / "fixed.txt"))
+    assert found.ask() == found.ask("Cough.") == "Describe this image."
+    assert found.closed_question == load_prompts().closed_question
+    (tmp_path / "fixed.txt").write_text(" \n")
+    with pytest.raises(ConfigError, match=r"fixed\.txt holds no prompt"):
+        load_prompts(str(tmp_path / "fixed.txt"))

@@ -11,6 +11,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.extraction.config import Alignment, Shares
 from cxrlab.studies.corpora import pool_with_folders
 from cxrlab.studies.extraction_study import ExtractionStudy, ExtractionStudyConfig
 from cxrlab.studies.run_study import find_study, read_study
@@ -165,9 +166,9 @@ Shipped = tuple[ExtractionStudyConfig, ExtractionStudy]
 
 def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
     config, found = ada_steal
-    kinds = {"models": 1, "victims": 1, "extract": 20}
+    kinds = {"models": 2, "victims": 2, "extract": 42}
     assert Counter(part.kind for part in found.parts) == kinds
-    assert config.contrasts[0] == ("B-ada", "B-knockoff")
+    assert config.contrasts[0] == ("A-ada-published", "A-knockoff")
     rows = {name for table in config.checked_tables().values() for name in table.variants}
     assert rows == set(config.variants)  # nothing is made that no table shows
 
@@ -176,10 +177,10 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
     ("name", "quick", "kinds"),
     [
         ("ada_steal", True, {"models": 1, "victims": 1, "extract": 6}),
-        ("ada_steal_more", False, {"models": 2, "victims": 3, "extract": 12, "detect": 1, "defend": 5}),
-        ("ada_steal_more", True, {"models": 1, "victims": 1, "extract": 4, "detect": 1, "defend": 1}),
-        ("ada_steal_trials", False, {"models": 1, "victims": 2, "extract": 24}),
-        ("ada_steal_openi", False, {"victims": 1, "extract": 5, "detect": 1}),
+        ("ada_steal_cpu", False, {"models": 1, "victims": 1, "extract": 7}),
+        ("extraction_defences", False, {"models": 1, "victims": 2, "extract": 6, "detect": 1, "defend": 5}),
+        ("extraction_defences", True, {"models": 1, "victims": 1, "extract": 3, "detect": 1, "defend": 1}),
+        ("ada_steal_openi", False, {"victims": 1, "extract": 7, "detect": 1}),
     ],
 )
 def test_the_other_shipped_studies_can_be_planned(
@@ -189,34 +190,76 @@ def test_the_other_shipped_studies_can_be_planned(
     assert Counter(part.kind for part in found.parts) == kinds
 
 
-def test_the_shipped_study_asks_with_the_same_settings_but_for_what_a_variant_says(ada_steal: Shipped) -> None:
-    """The ceiling is honest when it differs from Knockoff in its pictures alone."""
+def test_the_rows_of_the_paper_are_its_method_to_the_letter(ada_steal: Shipped) -> None:
     config, found = ada_steal
     attacks = {name: found.part(found.find_trial(name, 1).parts["extract"]).config for name in config.variants}
-    knockoff, ceiling, ada, guided = (attacks[f"B-{name}"] for name in ("knockoff", "in-domain", "ada", "guided"))
-    assert replace(ceiling, method="knockoff", pool=knockoff.pool) == knockoff
-    assert replace(ada, method="knockoff") == knockoff
-    usual = replace(guided.alignment, guide=None, picture="original")
-    assert replace(guided, alignment=usual, shares=ada.shares) == ada
-    assert (ada.budget, ada.rounds, ada.alignment.eps, ada.alignment.direction) == (1500, 3, "0.2", "towards")
-    assert [attacks[name].alignment.eps for name in ("natural", "tenth", "half", "images", "noise")] == ["0.05"] * 5
-    assert attacks["no-oracle"].oracle == "none" and attacks["weak"].oracle == "rules-weak"
+    for surrogate in "AB":
+        knockoff, paper, descending, ceiling = (
+            attacks[f"{surrogate}-{name}"] for name in ("knockoff", "ada-published", "ada-descending", "in-domain")
+        )
+        assert (paper.budget, paper.rounds, paper.colour, paper.oracle) == (1500, 3, "rgb", "rules")
+        assert paper.shares == Shares(0.8, 0.1, 0.1)
+        assert paper.alignment == Alignment("0.2", 1, "away", "original", None, 250)
+        assert (paper.fitting.schedule, paper.fitting.wordings, paper.fitting.repeats) == ("constant", 1, None)
+        for decoding in (paper.victim_decoding, paper.surrogate_decoding):
+            assert (decoding.strategy, decoding.beams, decoding.groups) == ("diverse", 18, 3)
+            assert (decoding.diversity_penalty, decoding.max_new_tokens) == (0.2, 512)
+        assert replace(descending, alignment=paper.alignment) == replace(paper, map_sentences=0)
+        # The ceiling is honest when it differs from Knockoff in its images alone.
+        assert replace(ceiling, method="knockoff", pool=knockoff.pool, map_sentences=300) == knockoff
+        assert replace(paper, method="knockoff") == knockoff
+    # Pools and radii differ from the published attack in these alone.
+    for name in ("scenes", "tenth", "half", "radiographs", "noise"):
+        one = attacks[f"A-{name}-05"]
+        assert one.alignment.eps == "0.05"
+        assert (
+            replace(one, pool="scenes", alignment=attacks["A-ada-published"].alignment, map_sentences=300)
+            == (attacks["A-ada-published"])
+        )
+    assert attacks["A-no-oracle"].oracle == "none" and attacks["A-weak"].oracle == "rules-weak"
+    printed = attacks["A-ada-equation-7"]
+    assert (printed.transcript, printed.alignment.picture) == ("replace", "last")
 
 
-def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_steal: Shipped) -> None:
-    """Both have the same Knockoff, ADA-Steal and guided attack, so that their tables can be read together."""
-    one, first = ada_steal
-    config, found = shipped("ada_steal_more", tmp_path)
+def test_published_figures_stand_beside_the_method_of_the_paper_alone(ada_steal: Shipped) -> None:
+    config, found = ada_steal
+    rows = {name for name, variant in config.chosen().items() if variant.published}
+    rows |= {row for table in config.checked_tables().values() for row in table.published if row in config.variants}
+    assert {"A-ada-published", "B-ada-published", "second-ada-published", "A-noise-05"} < rows
+    for name in rows:
+        one = found.part(found.find_trial(name, 1).parts["extract"]).config
+        assert one.method in ("none", "knockoff", "ada-steal")
+        assert one.alignment.guide is None and one.alignment.steps == 1 and one.alignment.direction == "away"
+        assert (one.fitting.wordings, one.fitting.repeats, one.transcript) == (1, None, "accumulate")
+        assert "ours" not in config.chosen()[name].changes
+
+
+def test_rows_that_are_ours_are_named_so(ada_steal: Shipped) -> None:
+    config, found = ada_steal
+    for name, variant in config.chosen().items():
+        one = found.part(found.find_trial(name, 1).parts["extract"]).config
+        extras = one.alignment.guide or one.alignment.steps > 1 or one.fitting.wordings > 1 or one.fitting.repeats
+        if one.method == "ada-steal":
+            assert bool(extras) == variant.changes.startswith("ours: ") == ("-ours-" in name), name
+
+
+def test_defences_are_tested_against_an_attack_of_ours(tmp_path: Path) -> None:
+    config, found = shipped("extraction_defences", tmp_path)
     attacks = {name: found.part(found.find_trial(name, 1).parts["extract"]).config for name in config.variants}
-    for name in ("knockoff", "ada", "guided", "in-domain"):
-        known, more = first.part(first.find_trial(f"B-{name}", 1).parts["extract"]).config, attacks[name]
-        alike = ("method", "rounds", "budget", "oracle", "shares", "alignment", "fitting", "size", "n", "seed")
-        assert all(getattr(known, field) == getattr(more, field) for field in alike), name
-    assert config.corpora == one.corpora and config.models["victim"] == one.models["victim"]
+    assert {one.colour for one in attacks.values()} == {"grey"}  # as in the results that are reported
     gate = next(part for part in found.parts if part.folder.endswith("defend/gate"))
     assert gate.config.chest == tmp_path / "corpora/query/images" / "p000000s1.png"
-    assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
+    assert config.attack == "guided" and attacks["guided"].alignment.guide == "builtin:encoder"
     assert attacks["not-trained-guided"].victim == "builtin:reporter"
+
+
+def test_a_language_model_as_oracle_answers_once_for_all_attacks(tmp_path: Path) -> None:
+    oracle = "http://127.0.0.1:9/v1#words"
+    own = {"oracle_llm": {"cache": "mine.sqlite"}}
+    rows = variants(a={"oracle": oracle}, b={"oracle": oracle, **own}, c={})
+    found = planned(tmp_path, variants=rows)
+    caches = [part.config.oracle_llm.cache for part in found.parts if part.kind == "extract"]
+    assert caches == [tmp_path / "oracle.sqlite", Path("mine.sqlite"), None]
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -51,11 +51,8 @@ def load_image(path: str | Path, size: int | None = None) -> ImageArray:
 
 def load_rgb(path: str | Path, size: int | None = None) -> ImageArray:
     """One colour picture, [H, W, 3] in [0, 1]; a grey one has three equal channels."""
-    stored = read_picture(path)
-    picture = _unit(stored) if stored.ndim == 3 else grey_image(stored)
-    if size is not None:
-        picture = fit(picture, size)
-    return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
+    picture = rgb_image(read_picture(path))
+    return picture if size is None else fit(picture, size)
 
 
 def read_picture(path: str | Path) -> Picture:
@@ -103,6 +100,11 @@ def grey_image(picture: Picture) -> ImageArray:
         most = next((1 << bits) - 1 for bits in _DEPTHS if brightest < (1 << bits))
         return picture.astype(np.float32) / np.float32(most)
     return _unit(picture)
+
+
+def rgb_image(picture: Picture) -> ImageArray:
+    """A picture in stored pixels in colour, [H, W, 3] in [0, 1]; a grey one has three equal channels."""
+    return _unit(picture) if picture.ndim == 3 else np.repeat(grey_image(picture)[..., None], 3, axis=2)
 
 
 def fit(image: ImageArray, size: int) -> ImageArray:

@@ -30,6 +30,14 @@ def frontal_index(study: Study) -> int:
     raise DataError(f"study '{study.id}' has {has}; a frontal image (PA, AP or frontal) is needed.{state}")
 
 
+KEEP_COLOUR = "keep_colour"  # key of a study's extra values: true where its images are used in colour
+
+
+def in_colour(study: Study) -> bool:
+    """Whether the images of a study are used in colour: those of a caption, and those that are marked."""
+    return study.caption is not None or study.extra.get(KEEP_COLOUR) is True
+
+
 class SelectedImage(NamedTuple):
     """The number of an image among those of its study, and whether it is shown in colour."""
 
@@ -38,16 +46,16 @@ class SelectedImage(NamedTuple):
 
 
 def selected_image(study: Study) -> SelectedImage:
-    """The image that training and evaluation use: the frontal one in grey, or the first in colour for a caption."""
+    """The image that training and evaluation use: the frontal one, or the first for a caption; see `in_colour`."""
     if study.caption is None:
-        return SelectedImage(frontal_index(study), colour=False)
+        return SelectedImage(frontal_index(study), in_colour(study))
     if not study.images:
         raise DataError(f"study '{study.id}' has a caption and no image.")
     return SelectedImage(0, colour=True)
 
 
 def load_selected_image(corpus: Corpus, study: Study, size: int | None = None) -> ImageArray:
-    """The image [H, W], or the picture of a caption [H, W, 3], in [0, 1]; fitted into size × size where one is given."""
+    """The image [H, W], or [H, W, 3] in colour, in [0, 1]; fitted into size × size where one is given."""
     number, colour = selected_image(study)
     return (corpus.rgb if colour else corpus.image)(study, number, size)
 

@@ -57,10 +57,11 @@ class Adaptation:
 
 
 def blend_chest(pixels: Pixels, share: float, chest: Pixels | None = None) -> Pixels:
-    """An image (uint8 [H, W]) with a share, 0 to 1, of a chest radiograph of the same shape, or of our drawing."""
+    """An image (uint8 [H, W] or [H, W, 3]) with a share, 0 to 1, of a grey chest of the same size, or of our drawing."""
     if not 0 <= share <= 1:
         raise ConfigError(f"blend_chest={share} is not usable; give a share from 0 to 1.")
-    over = _draw_chest(*pixels.shape) if chest is None else chest
+    over = _draw_chest(*pixels.shape[:2]) if chest is None else chest
+    over = over if pixels.ndim == over.ndim else over[..., None]
     return np.asarray(np.rint((1 - share) * pixels + share * over), dtype=np.uint8)
 
 

@@ -35,7 +35,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
-from cxrlab.data.images import as_uint8, read_picture
+from cxrlab.data.images import read_picture
 from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
 from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
 from cxrlab.extraction.report_content import Category, split_by_category
@@ -220,6 +220,7 @@ def transcript_settings(config: ExtractConfig) -> dict[str, Any]:
         "wordings": fitting.wordings,
         "repeats": fitting.repeats,
         "rewrite": config.rewrite,
+        "colour": config.colour == "rgb",
         "seed": config.seed,
     }
 
@@ -255,7 +256,7 @@ def plan_round(attack: Attack, round: int, make: Callable[[], Iterable[PlannedIm
 
 def _read_pixels(folder: Path, name: str) -> Any:
     path = folder / f"{name}.png"
-    pixels = as_uint8(read_picture(path))
+    pixels = read_picture(path)
     if fingerprint(pixels) != name:  # another image would be sent, and paid for, in its place
         raise DataError(f"{path} was changed after it was planned; restore it, or begin again in another folder.")
     return pixels
@@ -400,7 +401,7 @@ def align_images(
 
     Args:
         model: The surrogate or another guide, with `losses(images, reports, indications)`.
-        pictures: uint8 [S, S] each, all of one size.
+        pictures: uint8 [S, S], or [S, S, 3] in colour, all of one shape.
         reports: Target of each; an image with an empty one stays as it is.
         settings: Radius, steps and direction.
         round: Suffix of the keys of moved images.
@@ -421,7 +422,9 @@ def _align_batch(
     if not places:
         return found
     pixels = np.stack([pairs[place][0].pixels for place in places])
-    images = torch.from_numpy(pixels).to(model.device).float().div(255.0)[:, None]
+    colour = pixels.ndim == 4
+    images = torch.from_numpy(pixels).to(model.device).float().div(255.0)
+    images = images.permute(0, 3, 1, 2) if colour else images[:, None]
     if settings.steps == 1:
         attack = ATTACKS.load("fgsm")(AttackSettings(steps=1))
     else:
@@ -436,7 +439,8 @@ def _align_batch(
     ):
         picture = pairs[place][0]
         losses = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
-        found[place] = QueryImage(f"{picture.key}@{round}", to_uint8(image[0]), picture.in_domain), losses
+        moved = to_uint8(image.transpose(1, 2, 0) if colour else image[0])
+        found[place] = QueryImage(f"{picture.key}@{round}", moved, picture.in_domain), losses
     return found
 
 
@@ -456,7 +460,9 @@ class EncoderGuide:
         return self._encoder.device
 
     def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
-        """1 − cosine of each image [B, 1, H, W] and its report [B], 0 to 2; differentiable to the pixels."""
+        """1 − cosine of each image [B, 1 or 3, H, W] and its report [B], 0 to 2; differentiable to the pixels."""
         with torch.no_grad():
             targets = self._encoder.text_vectors(reports)
-        return 1.0 - (self._encoder.image_vectors(images[:, 0]) * targets).sum(dim=1)
+        return 1.0 - (self._encoder.image_vectors(images[:, 0] if images.shape[1] == 1 else images) * targets).sum(
+            dim=1
+        )

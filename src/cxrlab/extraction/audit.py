@@ -162,7 +162,7 @@ def open_audit(config: ExtractConfig, out: Path | None) -> Opened:
         authorised = preflight.recorded_authorisation(out, config.victim, authorised)
     preflight.check_address(config.victim, authorised)
     measured = preflight.check_measurable(config)
-    pool = open_pool(config.pool, size=config.size, seed=config.seed)
+    pool = open_pool(config.pool, size=config.size, seed=config.seed, colour=config.colour == "rgb")
     preflight.check_pool(config, pool, measured)
     victim = open_model(config.victim, config.loading, preflight.check_data_egress(config, pool, measured))
     permission = preflight.check_permission(config.victim, victim.capabilities, authorised)
@@ -296,7 +296,9 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
         "oracle": config.oracle,
         **{name: getattr(config.alignment, name) for name in ("direction", "steps", "eps", "picture")},
         "guide": config.alignment.guide or "surrogate",
+        "shares": plain(config.shares),
         "size": config.size,
+        "colour": config.colour,
         "transcript": config.transcript,
         "wordings": config.fitting.wordings,
         "repeats": config.fitting.repeats,

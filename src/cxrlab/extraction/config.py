@@ -32,7 +32,8 @@ class PaperDecoding(Decoding):
 
     Args:
         answers: Answers per image, of which the first counts.
-        beams: For beam and diverse; sequences kept, over all groups: the paper's 3 groups of 6.
+        beams: For beam and diverse; sequences kept, over all groups: the paper's "three beam groups, each containing six
+            beams" are read as 18 in 3 groups. In the other reading, 6 in all, it is 6.
     """
 
     strategy: str = "diverse"
@@ -122,8 +123,9 @@ class OraclePrompts:
     """How an oracle that is a language model is prompted.
 
     Args:
-        questions: YAML file with other questions than the built-in ones.
-        count: Descriptions that each question asks for.
+        questions: YAML file with other questions than the built-in ones, or a text file (.txt) with one prompt for all
+            categories, normal and abnormal, as in the paper; then every description is sorted as it is read.
+        count: Descriptions that each question asks for; a text file states its own number.
         times: Repetitions of each question, each with another seed; 1 for a model without sampling.
         max_tokens: Longest answer, in tokens.
     """
@@ -308,6 +310,8 @@ class ExtractConfig:
             which keeps the surrogate's own report.
         shares: Probability of each source in an enriched report.
         size: Side of the images in pixels; they are sent and moved at this resolution.
+        colour: rgb keeps the colours of the pool's images: they are moved, sent and learnt in colour, and a victim that
+            wants grey converts them itself. grey turns them into their luminance first.
         split: Split of the corpus that is measured on: train, val or test.
         n: Number of its studies; all by default.
         seed: Seed of images, draws, weights and resamples.
@@ -334,7 +338,8 @@ class ExtractConfig:
         defence_settings: Settings of the defence.
         consulting: Prompts of an oracle that is a language model.
         oracle_llm: Cache, cost limit and connection of that model.
-        loading: How both are loaded.
+        loading: How both are loaded. loading.prompts is the fixed prompt of both, as a row of the table or a file (a .txt
+            is the prompt itself); give the same to fitting.prompts.
     """
 
     victim: str
@@ -349,6 +354,7 @@ class ExtractConfig:
     oracle: str = "rules"
     shares: Shares = Shares()
     size: int = 128
+    colour: Literal["rgb", "grey"] = "rgb"
     split: str = "test"
     n: int | None = None
     seed: int = 7
@@ -417,7 +423,12 @@ class ExtractConfig:
     @property
     def oracle_is_a_model(self) -> bool:
         """Whether the oracle is a language model rather than rules or the transcript."""
-        return is_address(self.oracle) or self.oracle.partition(":")[0] in TEXT_KINDS and ":" in self.oracle
+        return is_text_model(self.oracle)
+
+
+def is_text_model(oracle: str) -> bool:
+    """Whether an oracle of this name is a language model."""
+    return is_address(oracle) or oracle.partition(":")[0] in TEXT_KINDS and ":" in oracle
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@
     oracle/           every request with its answer
 
 The model sees neither an image nor an answer of the victim. An abnormal description must state a finding of its
-category that the reader knows; a normal one must mention the category and state no finding.
+category that the reader knows; a normal one must mention the category and state no finding. Answers to one prompt for all
+categories, a text file as in the paper, are sorted by the same reader.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Literal
 from cxrlab.core.config import read_yaml
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
-from cxrlab.core.files import read_json, write_json
+from cxrlab.core.files import read_json, read_text, write_json
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.extraction.config import OraclePrompts
@@ -61,7 +62,7 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
     """The descriptions of a text model, and what was queried, kept and dropped, JSON-ready."""
     questions = load_questions(consulting.questions)
     prompts = list(questions.fill_in(consulting.count))
-    kept: dict[tuple[Kind, Category], list[str]] = {(question.kind, question.category): [] for question in prompts}
+    kept: dict[tuple[Kind, Category], list[str]] = {(kind, category): [] for kind in KINDS for category in Category}
     states, dropped = Counter[str](), Counter[str]()
     failures: list[dict[str, Any]] = []
     dropped_examples: dict[str, list[str]] = {}
@@ -72,12 +73,13 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
             parsed = parse_descriptions(answer.text)
             states[parsed.state] += 1
             if parsed.why:
-                where = {"category": question.category.value, "kind": question.kind, "wording": question.wording}
-                failures.append({**where, "state": parsed.state, "why": parsed.why})
-            rows = kept[question.kind, question.category]
+                where = {"category": question.category or "all", "kind": question.kind or "both"}
+                failures.append({**where, "wording": question.wording, "state": parsed.state, "why": parsed.why})
             for text in parsed.lines:
+                place = (question.kind, question.category) if question.kind and question.category else sorted_by(text)
+                rows = kept[place] if place else []
                 known = {words_of(row) for row in rows}
-                reason = REPEATED if words_of(text) in known else misfit(text, question.category, question.kind)
+                reason = REPEATED if words_of(text) in known else misfit(text, place)
                 if reason is None:
                     rows.append(text)
                     continue
@@ -90,7 +92,7 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
         raise DataError(
             f"The oracle '{model.name}' gave no usable description for {', '.join(missing)} ({states['failed']} of "
             f"{states.total()} answers could not be read; dropped descriptions: {reasons}); name a stronger model with "
-            "--oracle, or other questions with --consulting.questions."
+            "--oracle, ask more often with --consulting.times, or give other questions with --consulting.questions."
         )
     descriptions = {kind: {part: distinct(kept[kind, part]) for part in Category} for kind in KINDS}
     found = Descriptions(descriptions["abnormal"], descriptions["normal"])
@@ -106,8 +108,20 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
     }
 
 
-def misfit(text: str, category: Category, kind: Kind) -> str | None:
-    """Why a description does not fit a category and kind; None if it does."""
+def sorted_by(text: str) -> tuple[Kind, Category] | None:
+    """Kind and category of a description, as it is read; None if it states nothing."""
+    reading = read(text)
+    if not reading.has_statements:
+        return None
+    kind: Kind = "abnormal" if any(finding.present for finding in reading) else "normal"
+    return kind, next(category for category, sentences in split_by_category(text).items() if sentences)
+
+
+def misfit(text: str, place: tuple[Kind, Category] | None) -> str | None:
+    """Why a description does not fit a kind and category; None if it does."""
+    if place is None:
+        return "no readable statement"
+    kind, category = place
     reading = read(text)
     present = [finding for finding in reading if finding.present]
     if kind == "normal":
@@ -128,10 +142,10 @@ _KEYS = ("version", "parts", "wordings")
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt for abnormal or normal descriptions of a category; `wording` is its place in the file, from 1."""
+    """A prompt; `wording` is its place in the file, from 1. Without a category and a kind it asks for all."""
 
-    category: Category
-    kind: Kind
+    category: Category | None
+    kind: Kind | None
     wording: int
     prompt: str
 
@@ -143,16 +157,20 @@ class Questions:
     version: str  # name of the wording
     parts: Mapping[Category, str]  # category → the words for it
     wordings: Mapping[Kind, tuple[str, ...]]  # kind → texts with `{part}` and, optionally, `{count}`
+    prompt: str = ""  # one prompt for all categories and both kinds, in place of parts and wordings
 
     @property
     def digest(self) -> str:
         """Of all texts; 12 hexadecimal digits."""
-        words = [self.version, *(self.parts[category] for category in Category)]
-        words += [text for kind in KINDS for text in (kind, *self.wordings[kind])]
+        words = [self.version, *([self.prompt] if self.prompt else [self.parts[category] for category in Category])]
+        words += [text for kind in self.wordings for text in (kind, *self.wordings[kind])]
         return hashlib.sha256("\x1f".join(words).encode()).hexdigest()[:12]
 
     def fill_in(self, count: int) -> Iterator[Question]:
         """Every question, category by category; each asks for `count` descriptions."""
+        if self.prompt:
+            yield Question(None, None, 1, self.prompt)
+            return
         for category in Category:
             for kind in KINDS:
                 for number, text in enumerate(self.wordings[kind], 1):
@@ -161,8 +179,10 @@ class Questions:
 
 
 def load_questions(file: Path | None = None) -> Questions:
-    """The built-in questions, or those of a YAML file of the same form."""
+    """The built-in questions, those of a YAML file of the same form, or one prompt that is a text file (.txt)."""
     path = file or BUILT_IN
+    if path.suffix == ".txt":
+        return Questions(path.name, {}, {}, _text(read_text(path), str(path)))
     values, _ = read_yaml(path)
     if unknown := [key for key in values if key not in _KEYS]:
         raise ConfigError(f"{path} has the unknown key '{unknown[0]}'.{did_you_mean(str(unknown[0]), _KEYS)} "

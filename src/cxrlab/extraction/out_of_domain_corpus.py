@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError
@@ -20,6 +21,7 @@ from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.synthetic_scenes import draw_scene
+from cxrlab.data.views import KEEP_COLOUR
 from cxrlab.extraction.query_pools import square
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.simulated_patients import CaseConfig, draw_patient
@@ -33,13 +35,14 @@ _TRIES = 200
 
 @dataclass(frozen=True)
 class OutOfDomainConfig:
-    """A corpus of grey images without any chest, each with a short report of a normal image.
+    """A corpus of images without any chest, each with a short report of a normal image.
 
     Args:
         n: Number of images.
         size: Side of the square images in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
         reports: Different reports among all images; a few, since such answers repeat themselves.
+        colour: Keep the colours; grey otherwise.
         workers: Processes; 0 for one per core, which is the most.
     """
 
@@ -47,6 +50,7 @@ class OutOfDomainConfig:
     size: int = 128
     seed: int = 7
     reports: int = 12
+    colour: bool = False
     workers: int = 0
 
     def __post_init__(self) -> None:
@@ -63,17 +67,22 @@ def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Cor
         source="Scenes and normal reports drawn from a seed by cxrlab; the images show no chest.",
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, scenes with normal reports.",
-        settings={"drawing": DRAWING, **card_settings(config)},
+        settings={"drawing": DRAWING, **_settings(config)},
         synthetic=True,
     )
     recipe = Recipe(
         items=range(config.n),
         ids=_ids,
-        make_studies=partial(_draw, config.seed, config.size, reports),
+        make_studies=partial(_draw, config, reports),
         label="drawing scenes with normal reports",
         total=config.n,
     )
     return build_corpus(out, card, recipe, config.workers)
+
+
+def _settings(config: OutOfDomainConfig) -> dict[str, Any]:
+    """For the card; grey is not named, so that cards from before there was a choice stay valid."""
+    return {name: value for name, value in card_settings(config).items() if name != "colour" or value}
 
 
 def normal_reports(seed: int, count: int) -> tuple[Report, ...]:
@@ -99,10 +108,12 @@ def _ids(number: int) -> tuple[str, ...]:
     return (_id(number),)
 
 
-def _draw(seed: int, size: int, reports: tuple[Report, ...], number: int) -> tuple[NewStudy, ...]:
+def _draw(config: OutOfDomainConfig, reports: tuple[Report, ...], number: int) -> tuple[NewStudy, ...]:
     # A derived seed: no corpus of scenes and no pool of the same seed has these images.
-    scene = draw_scene(stream_key(seed, "bland", "scenes"), number, size)
-    report = reports[int(generator(seed, "bland", "report", number).integers(len(reports)))]
+    scene = draw_scene(stream_key(config.seed, "bland", "scenes"), number, config.size)
+    report = reports[int(generator(config.seed, "bland", "report", number).integers(len(reports)))]
     name, path = _id(number), f"images/{_id(number)}.png"
-    study = Study(id=name, patient=name, images=(ImageFile(path, View.FRONTAL),), sections=report, split="train")
-    return (NewStudy(study, {path: encode_png(square(scene.image, size))}),)
+    extra = {KEEP_COLOUR: True} if config.colour else {}
+    images = (ImageFile(path, View.FRONTAL),)
+    study = Study(id=name, patient=name, images=images, sections=report, split="train", extra=extra)
+    return (NewStudy(study, {path: encode_png(square(scene.image, config.size, config.colour))}),)

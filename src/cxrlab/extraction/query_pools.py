@@ -1,7 +1,8 @@
 """Pools of query images: photographs, scenes, noise, images of a corpus, and mixtures of them.
 
-Every image becomes a grey square, uint8 [size, size]: colour as its luminance (ITU-R 601), another shape resized to the
-square as by the image processors of the models, bilinearly. Only images that are drawn are decoded.
+Every image becomes a square, uint8 [size, size, 3] in colour, or [size, size] where the pool is grey: then colour becomes
+luminance (ITU-R 601). Another shape is resized to the square as by the image processors of the models, bilinearly. Only
+images that are drawn are decoded.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cxrlab.core.randomness import generator, stream_key
 from cxrlab.core.records import SPLITS
 from cxrlab.core.registry import Registry
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.images import grey_image
+from cxrlab.data.images import grey_image, rgb_image
 from cxrlab.data.sources.cifar100 import cifar_pool
 from cxrlab.data.sources.image_folder import FolderPool, folder_pool
 from cxrlab.data.synthetic_scenes import draw_scene
@@ -63,18 +64,19 @@ class Pool(ABC):
         argument: The name after its first colon; empty without one.
         size: Side of the images in pixels.
         seed: Of the order, and of the pixels of drawn images.
+        colour: Whether images keep their colours.
     """
 
     kind = ""
     takes_argument = True
 
-    def __init__(self, argument: str, *, size: int, seed: int) -> None:
+    def __init__(self, argument: str, *, size: int, seed: int, colour: bool = False) -> None:
         if size < 1 or seed < 0:
             raise ConfigError(f"size={size} seed={seed} is not usable for a pool; give a size above 0, a seed from 0.")
         if bool(argument) != self.takes_argument:
             raise ConfigError(f"'{self.kind}:{argument}' is not a pool; write it as {usage(self.kind)}.")
         self.name = f"{self.kind}:{argument}" if argument else self.kind
-        self.argument, self.size, self.seed = argument, size, seed
+        self.argument, self.size, self.seed, self.colour = argument, size, seed, colour
 
     @property
     @abstractmethod
@@ -127,10 +129,10 @@ class Pool(ABC):
         )
 
 
-def open_pool(name: str, *, size: int, seed: int) -> Pool:
+def open_pool(name: str, *, size: int, seed: int, colour: bool = False) -> Pool:
     """The pool of this name, such as `scenes`, `cifar:DIR` or `mix:0.1:corpus:DIR+scenes`; see `USAGE`."""
     kind, _, argument = name.partition(":")
-    pool: Pool = POOLS.load(kind)(argument, size=size, seed=seed)
+    pool: Pool = POOLS.load(kind)(argument, size=size, seed=seed, colour=colour)
     return pool
 
 
@@ -139,13 +141,19 @@ def usage(kind: str) -> str:
     return next(form for form in USAGE if form.partition(":")[0] == kind)
 
 
-def square(picture: NDArray[Any], size: int) -> NDArray[np.uint8]:
-    """Any image ([H, W] or [H, W, 3]; uint8, uint16 or float32 in [0, 1]) as grey uint8 [size, size], bilinearly."""
-    image = grey_image(picture)
-    if image.shape != (size, size):
-        grey = Image.fromarray(np.ascontiguousarray(image, np.float32))
-        image = np.asarray(grey.resize((size, size), Image.Resampling.BILINEAR), np.float32)
-    return to_uint8(image)
+def square(picture: NDArray[Any], size: int, colour: bool = False) -> NDArray[np.uint8]:
+    """Any image ([H, W] or [H, W, 3]; uint8, uint16 or float32 in [0, 1]) as a uint8 square, grey or [size, size, 3]."""
+    if colour:
+        image = rgb_image(picture)
+        return to_uint8(np.stack([_resized(image[..., channel], size) for channel in range(3)], axis=-1))
+    return to_uint8(_resized(grey_image(picture), size))
+
+
+def _resized(channel: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    if channel.shape == (size, size):
+        return channel
+    picture = Image.fromarray(np.ascontiguousarray(channel, np.float32))
+    return np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR), np.float32)
 
 
 JOIN = "+"
@@ -164,7 +172,8 @@ class Scenes(Pool):
         ]
 
     def _pixels(self, number: int) -> Pixels:
-        return square(draw_scene(stream_key(self.seed, "pool", "scenes"), number, self.size).image, self.size)
+        scene = draw_scene(stream_key(self.seed, "pool", "scenes"), number, self.size)
+        return square(scene.image, self.size, self.colour)
 
 
 class Noise(Pool):
@@ -180,7 +189,8 @@ class Noise(Pool):
         ]
 
     def _pixels(self, number: int) -> Pixels:
-        values = generator(self.seed, "pool", "noise", number).standard_normal((self.size, self.size))
+        shape = (self.size, self.size, *((3,) if self.colour else ()))
+        values = generator(self.seed, "pool", "noise", number).standard_normal(shape)
         spread = float(np.ptp(values)) or 1.0  # an image of one pixel has none
         return to_uint8((values - values.min()) / spread)
 
@@ -206,7 +216,7 @@ class Cifar(Pool):
         for number, one in enumerate(self._pictures()):
             if number in left:
                 # With the number: names may repeat between batches. The photograph is kept small, as it is in the file.
-                pixels = partial(square, np.array(one.image), self.size)
+                pixels = partial(square, np.array(one.image), self.size, self.colour)
                 found[number] = QueryImage(f"{number:05d}-{one.name}", pixels, in_domain=False)
                 left.remove(number)
                 if not left:
@@ -217,8 +227,8 @@ class Cifar(Pool):
 class _Listed(Pool):
     """Images whose names are known before they are read; unreadable ones are skipped."""
 
-    def __init__(self, argument: str, *, size: int, seed: int) -> None:
-        super().__init__(argument, size=size, seed=seed)
+    def __init__(self, argument: str, *, size: int, seed: int, colour: bool = False) -> None:
+        super().__init__(argument, size=size, seed=seed, colour=colour)
         names = self._names()
         self._keys = [names[place] for place in self._order(len(names))]
         self._read: list[str] = []  # keys of readable images, in order
@@ -276,7 +286,7 @@ class Folder(_Listed):
     def _pixels(self, key: str) -> Pixels:
         one = FolderPool(Path(self.argument), (key,))
         for picture in one:
-            return square(picture.image, self.size)
+            return square(picture.image, self.size, self.colour)
         raise DataError(one.unreadable[key])
 
 
@@ -293,7 +303,7 @@ class Images(_Listed):
         return ids
 
     def _pixels(self, key: str) -> Pixels:
-        return square(load_selected_image(self._corpus, self._corpus[key]), self.size)
+        return square(load_selected_image(self._corpus, self._corpus[key]), self.size, self.colour)
 
     def _in_domain(self, key: str) -> bool:
         return self._corpus[key].caption is None
@@ -308,8 +318,8 @@ class Mix(Pool):
 
     kind = "mix"
 
-    def __init__(self, argument: str, *, size: int, seed: int) -> None:
-        super().__init__(argument, size=size, seed=seed)
+    def __init__(self, argument: str, *, size: int, seed: int, colour: bool = False) -> None:
+        super().__init__(argument, size=size, seed=seed, colour=colour)
         share, _, parts = argument.partition(":")
         try:
             self.share = Fraction(share)  # exact: 0.29 of 100 is 29, which it is not among floats
@@ -325,7 +335,7 @@ class Mix(Pool):
             raise ConfigError(f"'{self.name}' does not name two pools; write it as {usage('mix')}.")
         if names[0] == names[1]:
             raise ConfigError(f"'{self.name}' mixes '{names[0]}' with itself; name two pools.")
-        self.inside, self.outside = (open_pool(name, size=size, seed=seed) for name in names)
+        self.inside, self.outside = (open_pool(name, size=size, seed=seed, colour=colour) for name in names)
 
     @property
     def count(self) -> int | None:

@@ -32,7 +32,7 @@ class QueryImage:
 
     @property
     def pixels(self) -> Pixels:
-        """uint8 [H, W]."""
+        """uint8 [H, W], or [H, W, 3] in colour."""
         return self.source() if callable(self.source) else self.source
 
     @cached_property
@@ -59,8 +59,8 @@ class Query:
 
 
 def fingerprint(pixels: Pixels) -> str:
-    """The sha256 of an image: its height and width, then its pixels row by row."""
-    head = f"{pixels.shape[0]}x{pixels.shape[1]}:".encode()
+    """The sha256 of an image: its height, its width and, in colour, 3; then its pixels row by row."""
+    head = f"{'x'.join(map(str, pixels.shape))}:".encode()
     return hashlib.sha256(head + pixels.tobytes()).hexdigest()
 
 

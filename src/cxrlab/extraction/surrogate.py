@@ -20,6 +20,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.data.views import KEEP_COLOUR
 from cxrlab.extraction.config import Fitting
 from cxrlab.extraction.records import PICTURES, Query
 from cxrlab.extraction.report_content import report_content
@@ -42,6 +43,7 @@ def write_transcript(
     wordings: int = 1,
     repeats: int | None = None,
     rewrite: bool = False,
+    colour: bool = False,
     seed: int = 0,
 ) -> Corpus:
     """Write the training corpus of answered queries; a complete one is left as it is.
@@ -53,6 +55,7 @@ def write_transcript(
         wordings: Wordings of each answer.
         repeats: Most queries with the same answer, the first ones; all when None.
         rewrite: The victim's own words are left out, and all wordings are new.
+        colour: The images are learnt in colour, as they were sent.
     """
     from cxrlab.extraction.adaptive_attackers import rewrite as reworded
 
@@ -77,6 +80,7 @@ def write_transcript(
             "wordings": wordings,
             "repeats": repeats,
             "rewrite": rewrite,
+            **({"colour": True} if colour else {}),
             "seed": seed,
         },
     )
@@ -98,6 +102,7 @@ def write_transcript(
                 split="train",
                 images=(ImageFile(f"{PICTURES}/{query.sha256}.png", View.FRONTAL),),
                 sections=Report(findings=query.report if own else reworded(query.report, seed + number)),
+                extra={KEEP_COLOUR: True} if colour else {},
             )
             if study.id not in writer:
                 writer.add(study)

@@ -53,7 +53,7 @@ class VictimClient:
     """Queries a victim within a budget and keeps images and answers.
 
     Args:
-        victim: Gets float32 [H, W], each pixel's byte divided by 255.
+        victim: Gets float32 [H, W], or [H, W, 3] in colour, each pixel's byte divided by 255.
         ledger: Open; every query is reserved in it before it is sent.
         folder: The run folder; images are saved in its `pictures`, as PNG, before they are sent.
         decoding: Decoding of the victim; None leaves it to the victim.
@@ -97,7 +97,7 @@ class VictimClient:
         return self._ledger.left
 
     def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
-        """The victim's report on each image (uint8 [H, W]), in order.
+        """The victim's report on each image (uint8 [H, W] or [H, W, 3]), in order.
 
         An image that was sent before, in this call or an earlier one, is answered from the ledger. Called again with
         the same images after an interruption, it sends those without an answer, in the same batches.
@@ -116,8 +116,10 @@ class VictimClient:
         for number, picture in enumerate(pictures, first):
             account = self._accounts[number % len(self._accounts)]
             pixels = picture.pixels
-            if pixels.dtype != np.uint8 or pixels.ndim != 2 or 0 in pixels.shape:
-                raise DataError(f"Image '{picture.key}' is {pixels.dtype} {list(pixels.shape)}; expected uint8 [H, W].")
+            if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (3,)) or 0 in pixels.shape:
+                raise DataError(
+                    f"Image '{picture.key}' is {pixels.dtype} {list(pixels.shape)}; expected uint8 [H, W] or [H, W, 3]."
+                )
             queries.append((PendingQuery(number, round, picture.key, fingerprint(pixels), account), picture))
         # Repetitions of an image wait until its first appearance has an answer, however many workers there are.
         at_first = {query.sha256: query.number for query, _ in reversed(queries)}
@@ -205,7 +207,7 @@ class SupportsAccounts(Protocol):
 def query_function(
     victim: ImageToText, decoding: Decoding | None = None, batch_size: BatchSize | None = None
 ) -> Callable[[Sequence[Image], Sequence[str]], list[Response]]:
-    """A function from images [H, W] in [0, 1] and their accounts to answers; it hides the victim in its closure.
+    """A function from images [H, W] or [H, W, 3] in [0, 1] and their accounts to answers; it hides the victim in its closure.
 
     Args:
         victim: Of its `Generated` the text, the number of tokens and the mark of a refusal are read.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean, short_repr
+from cxrlab.core.files import read_text
 from cxrlab.core.model_interfaces import StudyContext
 
 DEFAULT = "llava-rad/1"
@@ -120,7 +121,10 @@ def prompt_names() -> tuple[str, ...]:
 
 
 def load_prompts(name_or_file: str | None = None) -> Prompts:
-    """The prompts named `llava-rad/1`, `my_prompts.yaml` or `my_prompts.yaml#mine/2`; default: `DEFAULT`."""
+    """The prompts named `llava-rad/1`, `my_prompts.yaml` or `my_prompts.yaml#mine/2`; default: `DEFAULT`.
+
+    Of a text file such as `my_prompt.txt` the whole text is the prompt for a report, whatever the indication.
+    """
     wanted = name_or_file or DEFAULT
     table = _shipped()
     if wanted in table:
@@ -131,6 +135,11 @@ def load_prompts(name_or_file: str | None = None) -> Prompts:
             f"there are no prompts '{wanted}', nor a file of that name.{did_you_mean(wanted, table)} "
             f"Known: {', '.join(table)}."
         )
+    if file.endswith(".txt") and not row:
+        text = read_text(Path(file)).strip()
+        if not text:
+            raise ConfigError(f"{file} holds no prompt; write the prompt for a report into it.")
+        return Prompts(wanted, text, text, "", table[DEFAULT].closed_question)
     rows = _rows(Path(file))
     if not row and len(rows) != 1:
         raise ConfigError(f"{file} holds {len(rows)} prompts ({', '.join(rows)}); choose one as {file}#NAME.")

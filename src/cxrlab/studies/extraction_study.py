@@ -6,6 +6,7 @@ seedS/extract/VARIANT         one whole attack with its copy, as `cxrlab extract
 detect/                       detectors over the queries of the first seed
 seedS/defend/NAME             one defence against one attack; defend/ has all of them
 controls/                     copies beside texts without an image
+oracle.sqlite                 answers of an oracle that is a language model, asked once per seed
 attack.yaml watermark.key     the attack against the defences; a key for the watermark, drawn from the seed: no secret
 extraction_seeds.json         figures over seeds, comparisons and tables
 """
@@ -26,7 +27,7 @@ from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
-from cxrlab.extraction.config import DefendConfig
+from cxrlab.extraction.config import DefendConfig, is_text_model
 from cxrlab.studies.corpora import pool_with_folders, with_folders
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import PAIRED_METHOD, number_at, over_seeds, paired_seeds, value_at
@@ -41,7 +42,7 @@ VARIETY = (
 )
 VARIETY_BY_ROUND = ("n", "distinct_finding_sets", "abnormal_share", "finding_entropy")
 Record = Mapping[str, Any]
-ATTACK_FILE, KEY_FILE = "attack.yaml", "watermark.key"
+ATTACK_FILE, KEY_FILE, ORACLE_ANSWERS = "attack.yaml", "watermark.key", "oracle.sqlite"
 # Settings that decide what the victim generates on the corpus and how that is scored.
 _OF_VICTIM = ("victim", "data", "split", "n", "seed", "batch_size", "victim_decoding", "loading", "measure",
               "i_am_authorised")  # fmt: skip
@@ -217,6 +218,8 @@ class ExtractionStudy(StudyRecipe):
             "seed": seed,
             "measure": {"metrics": list(self.config.metrics), "seed": seed},
         }
+        if is_text_model(str(given.get("oracle", ""))):  # asked once for all attacks of a seed
+            given = merged({"oracle_llm": {"cache": str(self.out / ORACLE_ANSWERS)}}, given)
         given_victim, own_victim = (
             {key: value for key, value in one.items() if key in _OF_VICTIM} for one in (given, own)
         )

@@ -23,7 +23,7 @@ from cxrlab.data.config import TEXTS, ContextConfig
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.pairs import FINDINGS, MEMBER, SECTION_KEY, TEXTS_KEY, PairText, is_composed, pair_texts, view_name
 from cxrlab.data.study_context import SelectedContext, select_context
-from cxrlab.data.views import SelectedImage, selected_image
+from cxrlab.data.views import SelectedImage, in_colour, selected_image
 from cxrlab.findings.closed_questions import NO, YES, known_answers, question_about
 from cxrlab.findings.finding_sentences import listed
 from cxrlab.findings.reader import read
@@ -325,7 +325,7 @@ def _reports(
     pairs = [
         Sample(
             study.id,
-            (ImageFile(inside(corpus.path, study.images[number].path), rgb=study.caption is not None),),
+            (ImageFile(inside(corpus.path, study.images[number].path), rgb=in_colour(study)),),
             _indication(study, text.source),
             text.text,
             kind=PairKind(member, text.source, view_name(study.images[number])),

@@ -77,7 +77,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     preflight.check_address(config.victim, config.i_am_authorised)
     if is_address(config.victim):
         query = attack_config(config, Plan(None, settings, Adaptation(chest=config.chest)))
-        pool = open_pool(query.pool, size=query.size, seed=query.seed)
+        pool = open_pool(query.pool, size=query.size, seed=query.seed, colour=query.colour == "rgb")
         preflight.check_data_egress(query, pool, load_corpus(config.data))
     model = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
     permission = preflight.check_permission(config.victim, model.capabilities, config.i_am_authorised)

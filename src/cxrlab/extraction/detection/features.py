@@ -20,7 +20,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.images import fit
+from cxrlab.data.images import fit, grey_image
 from cxrlab.data.views import selected_image
 from cxrlab.extraction.detection.base import QueryFeatures, Traffic, Vector
 from cxrlab.extraction.query_ledger import LEDGER, read_ledger
@@ -268,10 +268,11 @@ def corpus_images(
 
 
 def _stored_pixels(path: Path) -> Pixels:
+    """An image that was sent, in grey: detectors look at its luminance."""
     found = decode(read_bytes(path), str(path))
-    if found.dtype != np.uint8 or found.ndim != 2:
-        raise DataError(f"{path} is not an 8-bit grey image, so no extraction wrote it.")
-    return np.asarray(found, np.uint8)
+    if found.dtype != np.uint8:
+        raise DataError(f"{path} is not an 8-bit image, so no extraction wrote it.")
+    return np.asarray(found, np.uint8) if found.ndim == 2 else to_uint8(grey_image(found))
 
 
 def _corpus_pixels(corpus: Corpus, name: str) -> Pixels:
