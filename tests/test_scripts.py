@@ -24,6 +24,7 @@ SMALL = {
     "experiments/lateral_information.py": ("--n", "80", "--size", "32", "--epochs", "1", "--seeds", "1"),
     "experiments/learnability.py": ("--n", "60", "--size", "32", "--epochs", "1", "--batch", "32", "--shifted"),
     "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
+    "experiments/plan_accuracy.py": ("--n", "24", "--size", "32", "--only", "score"),
     "experiments/pointing_game.py": (
         "--model",
         "untrained",
@@ -109,6 +110,7 @@ EXPECTED = {
     "experiments/lateral_information.py": "| opacity of the lower zone, hidden there | ",
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
+    "experiments/plan_accuracy.py": "score: planned ",
     "experiments/pointing_game.py": "by kind of finding",
     "experiments/prior_and_lateral.py": "  frontal + prior ",
     "experiments/radpref_reader.py": "two readers who both prefer one prefer the same in 6 of 6",

@@ -12,8 +12,9 @@ from training_fixtures import FAST, killed_after, phantoms, saved_llava
 from cxrlab.core.errors import ConfigError
 from cxrlab.training import memory_estimate
 from cxrlab.training.align_finetune import finetune
-from cxrlab.training.config import FinetuneConfig, Validation
-from cxrlab.training.training_plan import MOST_STEPS, Clock, plan_report_training
+from cxrlab.training.config import EncoderConfig, FinetuneConfig, Validation
+from cxrlab.training.encoder import train_encoder
+from cxrlab.training.training_plan import MOST_STEPS, Clock, plan_encoder_training, plan_report_training
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,20 @@ def test_the_steps_of_a_stopped_training_are_done(config: FinetuneConfig, tmp_pa
     plan = plan_report_training("finetune", config, tmp_path / "run")
     assert next((one.done, one.left) for one in plan.work if one.name == "training steps") == (3, 9)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_stage_1_has_the_steps_of_the_training(config: FinetuneConfig, tmp_path: Path) -> None:
+    settings = EncoderConfig(
+        data=config.data, vision_encoder="fresh:phantom", text_encoder="fresh:phantom", projection_dim=16,
+        validation=Validation(n=0), optimisation=dataclasses.replace(FAST, steps=3, batch_size=3, accumulate=2),
+    )  # fmt: skip
+    plan = plan_encoder_training(settings, tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+    done = train_encoder(settings, tmp_path / "run")
+    images, steps = plan.work
+    assert (steps.count, plan.facts["samples"], plan.facts["samples_per_step"]) == (done.steps, done.rows, 6)
+    assert images.count == done.rows and 0 < images.measured < images.count
+    assert plan.seconds > 0 and plan.estimated_gb and plan.disk_gb
 
 
 def test_what_does_not_fit_in_memory_is_refused_as_by_the_training(

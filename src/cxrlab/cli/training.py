@@ -32,6 +32,10 @@ def train(
     """
     if dry_run:
         return counted_pairs(seeded(config, seed))
+    if plan:
+        from cxrlab.training.training_plan import plan_encoder_training
+
+        return planned(plan_encoder_training(seeded(config, seed), out))
     from cxrlab.training.encoder import train_encoder
 
     out = folder(out, "--dry-run or --plan")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,12 +28,17 @@ from cxrlab.training.run_folder import (
     CACHE,
     RESULT,
     SUMMARY,
+    RunFolder,
     TrainingResult,
     read_result,
     training_finished,
     training_run,
 )
 from cxrlab.training.samples import Source, read_sources
+
+if TYPE_CHECKING:
+    from cxrlab.training.contrastive import PairEncoder, Texts
+    from cxrlab.training.trainer import Job, Order
 
 _BLOCK = 128  # reports per task of a worker
 
@@ -52,22 +57,79 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
     from cxrlab.training import best_weights
-    from cxrlab.training.contrastive import (
-        ContrastiveDataset,
-        ContrastiveTrainer,
-        PairEncoder,
-        Texts,
-        freeze_unreached,
-        tokenise,
-    )
-    from cxrlab.training.distributed import main_process_first, process_count, shares_weights, training_device
-    from cxrlab.training.image_cache import distinct, open_images
+    from cxrlab.training.trainer import fit
+    from cxrlab.training.validation import summarise_validation
+
+    ready = prepare_encoder(config)
+    parts, module, order, sources = ready.parts, ready.module, ready.order, ready.sources
+    with training_run(config, out, settings.seed, OPERATIONAL) as run:
+        job = encoder_job(ready, run)
+        fitted = fit(job, in_one_batch(settings), run, config.track)
+        module.limit_scale()
+        left_out: Counter[str] = sum((Counter(source.left_out) for source in sources), Counter())
+        result = TrainingResult(
+            stage="encoder",
+            checkpoint=RESULT,
+            steps=fitted.steps,
+            samples=fitted.samples,
+            loss=fitted.loss,
+            rows=len(job.rows),
+            left_out=left_out,
+            cut=ready.texts.cut,
+            trained_parameters=sum(value.numel() for value in module.parameters() if value.requires_grad),
+            parameters=sum(value.numel() for value in module.parameters()),
+            extra={
+                "compared": order.step,
+                "distinct_reports": len(np.unique(ready.texts.keys)),
+                "scale": float(parts.model.logit_scale.detach().exp()),
+                "not_trained": [name.removeprefix("model.") for name in ready.unreached],
+                **summarise_validation(ready.held_out, fitted),
+            },
+        )
+        run.write_folder(RESULT, lambda folder: save_encoder(folder, config, sources, parts, result))
+        if fitted.best is not None and run.writes:
+            best_weights.restore(run.steps, fitted.best.step, module)
+            module.limit_scale()
+            then = replace(result, steps=fitted.best.step, samples=fitted.best.step * order.step)
+            run.write_folder(BEST, lambda folder: save_encoder(folder, config, sources, parts, then))
+        run.write(SUMMARY, result)
+        run.remove_steps()
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedEncoder:
+    """A contrastive training before its run folder is made.
+
+    Args:
+        held_out: The validation split, None without one; `validated` has its chosen statements.
+        unreached: Names of weights that no loss reaches.
+        needed: Memory by the estimate.
+    """
+
+    config: EncoderConfig
+    sources: list[Source]
+    held_out: Source | None
+    validated: list[Source]
+    parts: EncoderParts
+    texts: Texts
+    validation_texts: Texts
+    order: Order
+    module: PairEncoder
+    unreached: list[str]
+    needed: Memory
+
+
+def prepare_encoder(config: EncoderConfig) -> PreparedEncoder:
+    """Read the corpora and open the encoders; whatever does not fit is refused here."""
+    from cxrlab.training.contrastive import PairEncoder, freeze_unreached, tokenise
+    from cxrlab.training.distributed import process_count, shares_weights, training_device
     from cxrlab.training.memory_estimate import check_memory
     from cxrlab.training.trackers import check_installed
-    from cxrlab.training.trainer import Job, Part, fit, length_multiple, plan_steps
-    from cxrlab.training.validation import contrastive_validation, summarise_validation, validation_source
+    from cxrlab.training.trainer import Part, plan_steps
+    from cxrlab.training.validation import validation_source
 
-    # Whatever does not fit is refused before the run folder is made.
+    settings = config.optimisation
     check_installed(config.track)
     if shares_weights(settings):
         raise ConfigError("Stage 1 does not share its weights; give --optimisation.sharding none, or launch with "
@@ -90,62 +152,53 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
         unreached = freeze_unreached(module, probe)
     except (RuntimeError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ConfigError(f"vision encoder and text encoder do not work as a pair ({first_line(error)}).") from error
-    check_memory(memory(parts.model, settings, parts.longest), training_device())
+    needed = memory(parts.model, settings, parts.longest)
+    check_memory(needed, training_device())
     if settings.gradient_checkpointing:
         # CLIP has one switch for both encoders; the model of two encoders has none itself.
         whole = parts.model.supports_gradient_checkpointing
         for part in (parts.model,) if whole else (parts.model.vision_model, parts.model.text_model):
             part.gradient_checkpointing_enable({"use_reentrant": False})
+    return PreparedEncoder(
+        config, sources, held_out, validated, parts, texts, validation_texts, order, module, unreached, needed
+    )
 
-    with training_run(config, out, settings.seed, OPERATIONAL) as run:
 
-        def pairs(sources: Sequence[Source], texts: Texts) -> ContrastiveDataset:
-            samples = [sample for source in sources for sample in source.samples]
-            files, image_of = distinct([image for sample in samples for image in sample.images])
-            folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
-            with main_process_first():  # the other processes find the images decoded
-                images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
-            return ContrastiveDataset(images, image_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
+def encoder_job(ready: PreparedEncoder, run: RunFolder, rows: Sequence[int] | None = None) -> Job:
+    """What is trained, with its images decoded; those of some rows alone where they are given."""
+    from cxrlab.training.contrastive import ContrastiveDataset, ContrastiveTrainer
+    from cxrlab.training.distributed import main_process_first
+    from cxrlab.training.image_cache import distinct, open_images
+    from cxrlab.training.trainer import Job, length_multiple
+    from cxrlab.training.validation import contrastive_validation
 
-        rows, evaluation = pairs(sources, texts), None
-        if validated:
-            evaluation = contrastive_validation(
-                pairs(validated, validation_texts), config.validation, settings.batch_size, compared, settings.seed
-            )
-        job = Job(module, rows, order, "contrastive training", ContrastiveTrainer, evaluation)
-        # The trainer sees all pairs of a step as one batch; `ContrastiveTrainer` splits it into forward passes.
-        whole = replace(settings, batch_size=settings.batch_size * settings.accumulate, accumulate=1)
-        fitted = fit(job, whole, run, config.track)
-        module.limit_scale()
-        left_out: Counter[str] = sum((Counter(source.left_out) for source in sources), Counter())
-        result = TrainingResult(
-            stage="encoder",
-            checkpoint=RESULT,
-            steps=fitted.steps,
-            samples=fitted.samples,
-            loss=fitted.loss,
-            rows=len(rows),
-            left_out=left_out,
-            cut=texts.cut,
-            trained_parameters=sum(value.numel() for value in module.parameters() if value.requires_grad),
-            parameters=sum(value.numel() for value in module.parameters()),
-            extra={
-                "compared": compared,
-                "distinct_reports": len(np.unique(texts.keys)),
-                "scale": float(parts.model.logit_scale.detach().exp()),
-                "not_trained": [name.removeprefix("model.") for name in unreached],
-                **summarise_validation(held_out, fitted),
-            },
-        )
-        run.write_folder(RESULT, lambda folder: save_encoder(folder, config, sources, parts, result))
-        if fitted.best is not None and run.writes:
-            best_weights.restore(run.steps, fitted.best.step, module)
-            module.limit_scale()
-            then = replace(result, steps=fitted.best.step, samples=fitted.best.step * order.step)
-            run.write_folder(BEST, lambda folder: save_encoder(folder, config, sources, parts, then))
-        run.write(SUMMARY, result)
-        run.remove_steps()
-    return result
+    config, parts, settings = ready.config, ready.parts, ready.config.optimisation
+
+    def pairs(sources: Sequence[Source], texts: Texts, rows: Sequence[int] | None = None) -> ContrastiveDataset:
+        samples = [sample for source in sources for sample in source.samples]
+        files, image_of = distinct([image for sample in samples for image in sample.images])
+        if rows is not None:
+            used = np.unique(image_of[list(rows)])
+            numbers = np.zeros(len(files), np.int64)
+            numbers[used] = np.arange(len(used))
+            files, image_of = [files[number] for number in used], numbers[image_of]
+        folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
+        with main_process_first():  # the other processes find the images decoded
+            images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
+        return ContrastiveDataset(images, image_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
+
+    dataset, evaluation = pairs(ready.sources, ready.texts, rows), None
+    if ready.validated and rows is None:
+        evaluation = contrastive_validation(
+            pairs(ready.validated, ready.validation_texts), config.validation, settings.batch_size, ready.order.step,
+            settings.seed,
+        )  # fmt: skip
+    return Job(ready.module, dataset, ready.order, "contrastive training", ContrastiveTrainer, evaluation)
+
+
+def in_one_batch(settings: Optimisation) -> Optimisation:
+    """The trainer sees all pairs of a step as one batch; `ContrastiveTrainer` splits it into forward passes."""
+    return replace(settings, batch_size=settings.batch_size * settings.accumulate, accumulate=1)
 
 
 def save_encoder(

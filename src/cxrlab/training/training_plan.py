@@ -14,7 +14,7 @@ from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.plan import Plan, Work, scratch_folder
 from cxrlab.core.runs import progress
-from cxrlab.training.config import OPERATIONAL, AdapterConfig, AlignConfig, FinetuneConfig, Optimisation
+from cxrlab.training.config import OPERATIONAL, AdapterConfig, AlignConfig, EncoderConfig, FinetuneConfig, Optimisation
 from cxrlab.training.run_folder import CACHE, KEPT, STEPS, SUMMARY, RunFolder, latest, step_of, training_run
 
 if TYPE_CHECKING:
@@ -70,6 +70,40 @@ def plan_report_training(stage: str, config: AlignConfig | FinetuneConfig, out: 
             "tokens_of_the_longest_sample": ready.dataset.longest,
         },
         left_out=("reading the corpora, loading the model, and writing checkpoints.",),
+    )
+
+
+def plan_encoder_training(config: EncoderConfig, out: Path | None = None) -> Plan:
+    """Time a few steps of stage 1 on its own pairs."""
+    require("models")
+    from cxrlab.training.encoder import encoder_job, in_one_batch, prepare_encoder
+
+    settings = config.optimisation
+    check_one_process()
+    if training_done(config, out, settings.seed, OPERATIONAL):
+        return Plan("train encoder", ())
+    ready = prepare_encoder(config)
+    scratch = replace(ready, config=replace(config, cache=None))
+    with scratch_folder() as folder, training_run(config, folder / "run", settings.seed, OPERATIONAL) as run:
+        started = time.perf_counter()
+        job = encoder_job(scratch, run, first_rows(ready.order))
+        prepared_s = time.perf_counter() - started
+        cached = sum(file.stat().st_size for file in (run.folder / CACHE).rglob("*") if file.is_file())
+        timed = time_steps(job, in_one_batch(settings), run)
+    samples = [sample for source in ready.sources for sample in source.samples]
+    images = len({image for sample in samples for image in sample.images})
+    decoded = len(job.rows.images)  # type: ignore[attr-defined]
+    work = [timed.work(ready.order.steps, steps_done(out))]
+    if cached:
+        work.insert(0, Work("images into the cache", "image", images, prepared_s / decoded, measured=decoded))
+    weights = sum(value.numel() for value in ready.module.parameters())
+    return Plan(
+        "train encoder",
+        tuple(work),
+        estimated_gb=ready.needed.whole / 1e9,
+        disk_gb=(cached / decoded * images + 4 * weights * 2 + (KEPT + 1) * 12 * weights) / 1e9,
+        facts={"samples": len(samples), "samples_per_step": ready.order.step, "trained_weights": weights},
+        left_out=("reading the corpora, loading the encoders, validations, and writing checkpoints.",),
     )
 
 
