@@ -53,6 +53,17 @@ def robustness(config: RobustnessConfig, out: Path | None = None, plan: bool = F
             rows = [[name, "certified right"]]
             rows += [[f"within {size}", measurement(row)] for size, row in certified["right_within"].items()]
             parts.append(columns([*rows, ["no answer", measurement(certified["abstained"])]]))
+    for name, row in found.get("input_defences", {}).items():
+        table = [[name, "of", "undefended", "not adaptive", "adaptive", "adaptive - not"]]
+        for condition, measures in {"clean": row["clean"], **row["conditions"]}.items():
+            for metric in ("findings.f1", "report.loss", "closed_questions.accuracy", "flip_rate"):
+                if (one := measures.get(metric)) and condition == "clean":
+                    behind = f"{number(one['defended'])} ({measurement(one['difference'], 'value', '+')})"
+                    table.append([condition, metric, number(one["undefended"]), behind, "", ""])
+                elif one:
+                    values = [measurement(one[kind]) for kind in ("undefended", "non_adaptive", "adaptive")]
+                    table.append([condition, metric, *values, measurement(one["difference"], "value", "+")])
+        parts.append(columns(table))
     for pair in found["comparison"].values():
         rows = [["b - a", "of", "a", "b", "difference", "p (Holm)", "of drops", "p (Holm)"]]
         for condition, row in pair["conditions"].items():

@@ -39,7 +39,8 @@ from cxrlab.robustness.audited_studies import Cases
 from cxrlab.robustness.calibration import FittedTemperature, fit_temperatures
 from cxrlab.robustness.comparison import compare_all
 from cxrlab.robustness.condition_results import TRIALS, Outcomes, answers_by_condition, model_results
-from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
+from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, undefended
+from cxrlab.robustness.input_defences import input_defence_results, input_defence_warnings
 from cxrlab.robustness.micro_batches import MicroBatches
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
 from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, UNIVERSAL, Sweep, attacks_with_goals, follows_gradients
@@ -107,10 +108,10 @@ def prepare_audit(config: RobustnessConfig) -> tuple[Cases, list[AuditedModel]]:
 
 def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedModel]:
     """The model under audit, with the key a, and those compared with it."""
-    names = (config.model, *config.versus)
+    names = config.models
     if len(names) > len(ascii_lowercase):
         raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
-    inner = [smoothed[1] if (smoothed := parse_smoothed(name)) else name for name in names]
+    inner = [undefended(name) for name in names]
     egress = [cases.corpus.egress_data]
     for name in inner:  # all of them before the first is opened
         check_egress(name, egress, config.loading.connection.egress_permission)
@@ -166,6 +167,7 @@ def _conclude_run(
         *randomness_warnings(models, cases, batch_size),
         *refusal_warnings(answers, names),
         *weak_attack_warnings(answers, names),
+        *input_defence_warnings(found.get("input_defences", {}), config.aims[0]),
         *found["warnings"],
     ]
     return {
@@ -242,5 +244,7 @@ def conclude(
     if (patients := outcomes.resamples.clusters.count) < FEW:
         warnings.append(f"There are few patients ({patients}); intervals from fewer than {FEW} are rough.")
     content = {"models": models, "comparison": compared, "controls": {}, "warnings": warnings, "interval": METHOD}
+    if behind := input_defence_results(outcomes, given):
+        content["input_defences"] = behind
     found: dict[str, Any] = plain(content)
     return found

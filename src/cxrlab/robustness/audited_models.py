@@ -2,6 +2,7 @@
 
 AuditedTextModel       any model that returns only text; only black-box attacks are possible
 AuditedReportModel     open weights that generate reports and answer closed questions
+AuditedDefendedModel   the same behind an input transformation, which attacks differentiate through
 AuditedSmoothedModel   the same with closed answers by a vote over noisy copies of the image
 AuditedEncoder         a contrastive encoder: zero-shot classes, no reports
 """
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from cxrlab.attacks.input_transformations import BehindTransformation, InputTransformation, draws_by_pixels
 from cxrlab.attacks.objectives import (
     ChangeFinding,
     LowerReportLoss,
@@ -58,7 +60,9 @@ from cxrlab.robustness.config import (
     TARGET,
     TARGETED_AIMS,
     AttackGoals,
+    parse_defended,
     parse_smoothed,
+    undefended,
 )
 from cxrlab.robustness.encoder_features import is_encoder_folder
 from cxrlab.robustness.smoothing import Smoothing, over_copies
@@ -89,15 +93,16 @@ def load_audited_model(
 
     Args:
         key: Its key in the evidence: a, b, …
-        name: As the user wrote it: a report model, a contrastive encoder, or smoothed:SIGMA:MODEL.
+        name: As the user wrote it: a report model, a contrastive encoder, smoothed:SIGMA:MODEL, or
+            defended:TRANSFORMATION:STRENGTH:MODEL.
         egress: Data that it will get; required for an address that is not on this machine.
         sentences: Wording of the zero-shot classes.
     """
-    smoothed = parse_smoothed(name)
-    inner = smoothed[1] if smoothed else name
+    smoothed, behind, inner = parse_smoothed(name), parse_defended(name), undefended(name)
     if is_encoder(inner, settings.loading):
-        if smoothed:
-            raise ConfigError(f"'{name}' smooths an encoder; only closed answers of report models are smoothed.")
+        if inner != name:
+            does = "smooths" if smoothed else "defends"
+            raise ConfigError(f"'{name}' {does} an encoder; only report models can be smoothed or defended.")
         if not settings.is_single:
             raise ConfigError(f"'{name}' is an encoder, which takes one image; leave out --views and --prior.")
         return AuditedEncoder(key, name, labels, load_encoder(name, settings.loading), sentences)
@@ -115,6 +120,11 @@ def load_audited_model(
         if not all(label.questions for label in labels):
             raise ConfigError(f"'{name}' votes on closed questions and none is asked; leave out --questions none.")
         return AuditedSmoothedModel(key, name, labels, model, settings, sigma=smoothed[0])
+    if behind:
+        if not isinstance(model, HfModel):
+            raise ConfigError(f"'{name}' cannot be attacked through its transformation: {inner} is no model with open "
+                              "weights.")  # fmt: skip
+        return AuditedDefendedModel(key, name, labels, model, settings, behind[0])
     if isinstance(model, HfModel):
         return AuditedReportModel(key, name, labels, model, settings.decoding, settings.against, settings.goals)
     return AuditedTextModel(key, name, labels, model, settings.decoding)
@@ -338,6 +348,16 @@ class AuditedReportModel(AuditedTextModel):
         """P(yes), [B, labels]."""
         return torch.sigmoid(self.margins(images, range(len(images))))
 
+    @property
+    def attacked_model(self) -> Any:
+        """The model that attacks differentiate, with `losses` and `losses_of_each`."""
+        return self
+
+    def losses_of_each(self, images: Tensor, reports: Sequence[Sequence[str]], indications: Contexts) -> list[Tensor]:
+        """As `losses` for several lists of reports about the same images."""
+        found: list[Tensor] = self.model.losses_of_each(images, reports, indications)
+        return found
+
     def losses(self, images: Tensor, reports: Sequence[str], indications: Contexts) -> Tensor:
         """[B], mean negative log-likelihood per token of each report; differentiable."""
 
@@ -394,10 +414,10 @@ class AuditedReportModel(AuditedTextModel):
         if aim == ANSWERS:
             objective = self.answer_objective(cases, clean)
         elif aim in TARGETED_AIMS:
-            objective = targeted_objective(self.goals, aim, self.model, before, indications, generate)
+            objective = targeted_objective(self.goals, aim, self.attacked_model, before, indications, generate)
         else:
             reports = before if self.against == "own" else [case.reference or "" for case in cases]
-            objective = RaiseReportLoss(self, reports, indications, before, generate)
+            objective = RaiseReportLoss(self.attacked_model, reports, indications, before, generate)
         objective.gradients = self.gradients
         return objective
 
@@ -431,6 +451,66 @@ class AuditedReportModel(AuditedTextModel):
 
 def _further_images(case: Case) -> int:
     return len(case.indication.further_images) if isinstance(case.indication, StudyContext) else 0
+
+
+class AuditedDefendedModel(AuditedReportModel):
+    """A report model behind an input transformation.
+
+    What it returns for an image is for one draw, decided by the audit's seed and the pixels. Attacks know the
+    transformation, but not its draws: they follow the mean over draws of their own.
+    """
+
+    def __init__(
+        self, key: str, name: str, labels: Sequence[Label], model: HfModel, config: RobustnessConfig,
+        transformation: InputTransformation,
+    ) -> None:  # fmt: skip
+        super().__init__(key, name, labels, model, config.decoding, config.against, config.goals)
+        self.transformation, self._seed = transformation, config.seed
+        self._draws = config.eot_draws if transformation.random else 1
+        self._attacked = BehindTransformation(model, transformation, self._draws, config.seed)
+
+    @property
+    def attacked_model(self) -> BehindTransformation:
+        """The model behind draws of the attacker."""
+        return self._attacked
+
+    def transformed(self, images: Tensor) -> Tensor:
+        """The images as the model gets them."""
+        with torch.no_grad():
+            return self.transformation(images, draws_by_pixels(images, self._seed, "defence"))
+
+    def generate(self, images: Tensor, cases: Sequence[Case]) -> list[Generated]:
+        """One report per image."""
+        return super().generate(self.transformed(images), cases)
+
+    def losses(self, images: Tensor, reports: Sequence[str], indications: Contexts) -> Tensor:
+        """[B], mean negative log-likelihood per token of each report; attacks use those of `attacked_model`."""
+        return super().losses(self.transformed(images), reports, indications)
+
+    def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
+        """P(yes), [B, labels]."""
+        return super().probabilities(self.transformed(images), cases)
+
+    def gradient_memory(self, aim: str, cases: Sequence[Case], size: tuple[int, int]) -> GradientMemory | None:
+        """An attack follows several draws of each image."""
+        one = super().gradient_memory(aim, cases, size)
+        return one.times(self._draws) if one is not None else one
+
+    def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+        """Answers wrong; the attack follows the mean probability over draws."""
+
+        def expected(images: Tensor, rows: Sequence[int]) -> Tensor:
+            return margins_of_mean(self._attacked.expected(self._margins, images), dim=0)
+
+        def answered(images: Tensor, rows: Sequence[int]) -> Tensor:
+            return self.margins(self.transformed(images), rows)
+
+        return WrongAnswers(expected, truth_table(cases, self.labels), count_wrong_answers(cases, clean), answered)
+
+
+def margins_of_mean(margins: Tensor, dim: int) -> Tensor:
+    """Log of the mean probability of yes minus that of no, over a dimension of margins; differentiable."""
+    return torch.logsumexp(logsigmoid(margins), dim=dim) - torch.logsumexp(logsigmoid(-margins), dim=dim)
 
 
 class AuditedSmoothedModel(AuditedReportModel):
@@ -474,8 +554,7 @@ class AuditedSmoothedModel(AuditedReportModel):
 
         The vote itself has no gradient; this is above 0 where the copies on average say yes.
         """
-        margins = over_copies(self._margins, images, keys, self.attack_copies, self.smoothing)
-        return torch.logsumexp(logsigmoid(margins), dim=1) - torch.logsumexp(logsigmoid(-margins), dim=1)
+        return margins_of_mean(over_copies(self._margins, images, keys, self.attack_copies, self.smoothing), dim=1)
 
     def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Votes wrong; the attack follows the expected margins."""

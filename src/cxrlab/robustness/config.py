@@ -9,6 +9,7 @@ from typing import Literal
 
 from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget, Norm, parse_eps
 from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES
+from cxrlab.attacks.input_transformations import InputTransformation, parse_transformation
 from cxrlab.attacks.regions import parse_region
 from cxrlab.core.config import check_at_least
 from cxrlab.core.egress import connection_operational_fields
@@ -38,7 +39,7 @@ OPERATIONAL = (
 )
 HARDEN_OPERATIONAL = ("save_every", "cache", *connection_operational_fields("loading.connection"))
 
-SMOOTHED = "smoothed"
+SMOOTHED, DEFENDED = "smoothed", "defended"
 _EXAMPLE = f"write it like {SMOOTHED}:0.1:builtin:reporter"
 
 
@@ -109,9 +110,27 @@ def parse_smoothed(name: str) -> tuple[float, str] | None:
         raise ConfigError(f"'{name}' has the noise '{text}', which is not a number above 0; {_EXAMPLE}.")
     if not model:
         raise ConfigError(f"'{name}' names no model to smooth; {_EXAMPLE}.")
-    if model.partition(":")[0] == SMOOTHED:
-        raise ConfigError(f"'{name}' smooths a model twice; {_EXAMPLE}.")
+    if model.partition(":")[0] in (SMOOTHED, DEFENDED):
+        raise ConfigError(f"'{name}' defends a model twice; {_EXAMPLE}.")
     return sigma, model
+
+
+def parse_defended(name: str) -> tuple[InputTransformation, str] | None:
+    """Transformation and MODEL of defended:TRANSFORMATION:STRENGTH:MODEL; None for other names."""
+    kind, _, rest = name.partition(":")
+    if kind != DEFENDED:
+        return None
+    transformation, strength, model = (*rest.split(":", 2), "", "")[:3]
+    if not strength or not model or model.partition(":")[0] in (SMOOTHED, DEFENDED):
+        raise ConfigError(f"'{name}' is no model behind one input transformation; write it like "
+                          f"{DEFENDED}:jpeg:50:builtin:reporter.")  # fmt: skip
+    return parse_transformation(f"{transformation}:{strength}"), model
+
+
+def undefended(name: str) -> str:
+    """The model behind the defence that a name states, or the name itself."""
+    found = parse_smoothed(name) or parse_defended(name)
+    return found[1] if found else name
 
 
 @dataclass(frozen=True)
@@ -129,6 +148,10 @@ class RobustnessConfig(ContextConfig):
             questions of a report model by a vote over noisy copies of the image.
         data: Folder of the corpus.
         versus: Further models, compared with the first on the same images and radii.
+        input_defence: Input transformations, each in front of the first model as a further model: jpeg:50, blur:1, bits:4,
+            noise:0.05, resample:0.5, random-resample:0.5. Attacks on it differentiate through the transformation; images
+            made for the first model show what an attack achieves that does not know it.
+        eot_draws: Draws of a random input transformation whose mean gradient an attack follows at each step.
         split: train, val or test.
         n: Studies drawn from the split with the seed; all when left out.
         attacks: Any of fgsm, pgd, mi-fgsm, apgd, universal (one change for all images; these need gradients), square,
@@ -180,6 +203,8 @@ class RobustnessConfig(ContextConfig):
     model: str
     data: Path
     versus: tuple[str, ...] = ()
+    input_defence: tuple[str, ...] = ()
+    eot_draws: int = 8
     split: str = "test"
     n: int | None = 200
     attacks: tuple[str, ...] = ("fgsm", "pgd", "apgd", "noise")
@@ -247,7 +272,7 @@ class RobustnessConfig(ContextConfig):
         parse_region(self.region)
         counts = ("n", "batch_size", "micro_batch", "trials")
         least = {"image_size": 8, **dict.fromkeys(("control_studies", "calibration_studies", "triptychs", "seed"), 0)}
-        check_at_least(self, **dict.fromkeys(counts, 1), **least)
+        check_at_least(self, **dict.fromkeys(counts, 1), eot_draws=1, **least)
         if self.calibration_studies and self.split == "val":
             raise ConfigError(
                 "calibration_studies fits temperatures on the val split, which split=val audits; audit another split."
@@ -257,10 +282,21 @@ class RobustnessConfig(ContextConfig):
                 "decoding.strategy=sample generates another report for every changed pixel, which an audit would count "
                 "as an effect of the attack; use greedy or beam."
             )
-        if len({self.model, *self.versus}) <= len(self.versus):
-            raise ConfigError("A model is named twice; name each model of --model and --versus once.")
-        for name in (self.model, *self.versus):
-            parse_smoothed(name)  # raises for an invalid noise before anything is loaded
+        if len(set(self.models)) < len(self.models):
+            raise ConfigError("A model is named twice; name each of --model, --versus and --input-defence once.")
+        for name in self.models:
+            undefended(name)  # raises for an invalid noise or transformation before anything is loaded
+        if self.input_defence and not self.transfer:
+            raise ConfigError(
+                "transfer=false leaves out the attack that does not know an input defence, with which the one that does "
+                "is compared; leave it out of an audit with --input-defence."
+            )
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of all models: the one under audit, those compared with it, and it behind each input defence."""
+        behind = (f"{DEFENDED}:{parse_transformation(text)}:{self.model}" for text in self.input_defence)
+        return (self.model, *self.versus, *behind)
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
