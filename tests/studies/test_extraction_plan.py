@@ -181,6 +181,7 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
         ("extraction_defences", False, {"models": 1, "victims": 2, "extract": 6, "detect": 1, "defend": 5}),
         ("extraction_defences", True, {"models": 1, "victims": 1, "extract": 3, "detect": 1, "defend": 1}),
         ("ada_steal_openi", False, {"victims": 1, "extract": 7, "detect": 1}),
+        ("input_transformations", False, {"models": 1, "victims": 1, "extract": 1, "defend": 4}),
     ],
 )
 def test_the_other_shipped_studies_can_be_planned(
@@ -285,6 +286,7 @@ def test_a_language_model_as_oracle_answers_once_for_all_attacks(tmp_path: Path)
         ({"tables": {"T": {"variants": ["ada"], "published": {"ada": {"m": "x"}}}}}, "give metrics with a number"),
         ({"detect": {"n": 3}}, "detect needs 'variants'"),
         ({"defend": {"n": 3}}, "defend needs 'variant'"),
+        ({"defend": {"variant": "ada", "seeds": 0}}, "give a number of seeds"),
         ({"defend": {"variant": "adda"}}, "defend: there is no variant 'adda'"),
     ],
 )

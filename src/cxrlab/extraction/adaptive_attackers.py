@@ -4,6 +4,7 @@ gate             `blend_chest`: blend a chest into the image until the gate pass
 quota            several accounts; see `accounts_needed`
 coarse, plain    `rewrite`: varied words for the fixed sentences, so that the copy learns natural reports
 watermark        `rewrite`: other words for the same findings before the copy is trained
+transformations  `through`: ADA-Steal moves images by the gradient through the transformation (`alignment.through`)
 """
 
 from __future__ import annotations
@@ -47,13 +48,14 @@ _TRIALS = 4  # of rewording one report
 
 @dataclass(frozen=True)
 class Adaptation:
-    """The adaptation of an attacker to a defence; the fields are those of `ExtractConfig`."""
+    """The adaptation of an attacker to a defence; the fields are those of `ExtractConfig` and its `alignment`."""
 
     blend_chest: float = 0.0
     probes: int = 0
     chest: Path | None = None
     rewrite: bool = False
     accounts: int = 1
+    through: str | None = None
 
 
 def blend_chest(pixels: Pixels, share: float, chest: Pixels | None = None) -> Pixels:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
+from cxrlab.attacks.input_transformations import BehindTransformation, parse_transformation
 from cxrlab.attacks.objectives import Objective, report_losses
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
@@ -407,6 +408,8 @@ def align_images(
         round: Suffix of the keys of moved images.
         batch_size: Images at once; that of the settings when None.
     """
+    if settings.through:
+        model = BehindTransformation(model, parse_transformation(settings.through), settings.draws, seed)
     at_once = batch_size or BatchSize(settings.batch_size)
     pairs, size = list(zip(pictures, reports, strict=True)), settings.batch_size
     batches = [pairs[start : start + size] for start in range(0, len(pairs), size)]

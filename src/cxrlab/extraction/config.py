@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from cxrlab.attacks.config import parse_eps
+from cxrlab.attacks.input_transformations import TRANSFORMATIONS, InputTransformation, parse_transformation
 from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.egress import is_address, parse_address
 from cxrlab.core.errors import ConfigError
@@ -96,6 +97,8 @@ class DefenceSettings:
         window: Queries of all accounts together after which quotas are reset; never by default.
         images_per_window: Images that benign accounts send per window, one number per account, for the cost of a quota.
         key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
+        strengths: Strengths of input transformations where they are not jpeg:50, blur:1, bits:4, noise:0.05, resample:0.5
+            and random-resample:0.5.
     """
 
     benign: Path | None = None
@@ -106,8 +109,12 @@ class DefenceSettings:
     window: int | None = None
     images_per_window: tuple[float, ...] = (20.0, 60.0)
     key_file: Path | None = None
+    strengths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        names = [parse_transformation(text).name for text in self.strengths]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"strengths={','.join(self.strengths)} names a transformation twice; name each once.")
         check_choice("benign_split", self.benign_split, SPLITS)
         check_at_least(self, benign_images=1, quota=1, window=1)
         if not 0 < self.gate_bound < 1:
@@ -116,6 +123,11 @@ class DefenceSettings:
             raise ConfigError(
                 "images_per_window is empty or holds a number that is not above 0; give one for each benign account."
             )
+
+    def transformation(self, name: str) -> InputTransformation:
+        """The input transformation of this name."""
+        given = {one.name: one for one in map(parse_transformation, self.strengths)}
+        return given.get(name) or parse_transformation(name)
 
 
 @dataclass(frozen=True)
@@ -245,6 +257,9 @@ class Alignment:
             encoder by name (builtin:encoder, hf:FOLDER), our addition. An encoder needs no transcript: the images of
             the first round are moved too and no surrogate is trained between rounds.
         batch_size: Images moved at once; halved where they do not fit in memory.
+        through: Input transformation of the victim that the attacker knows, such as jpeg:50: images are moved so that the
+            change survives it.
+        draws: Draws of a random one whose mean gradient is followed.
     """
 
     eps: str = "0.2"
@@ -253,10 +268,14 @@ class Alignment:
     picture: Literal["original", "last", "fresh"] = "original"
     guide: str | None = None
     batch_size: int = 32
+    through: str | None = None
+    draws: int = 8
 
     def __post_init__(self) -> None:
         parse_eps(self.eps)
-        check_at_least(self, steps=1, batch_size=1)
+        if self.through is not None:
+            parse_transformation(self.through)
+        check_at_least(self, steps=1, batch_size=1, draws=1)
 
 
 @dataclass(frozen=True)
@@ -443,7 +462,8 @@ class DefendConfig:
         surrogate: Model that the attacker trains; that of the attack file by default.
         attack: YAML file of 'cxrlab extract' with the rest of the attack; its defaults if left out.
         defences: Any of gate (answers chest radiographs alone), quota, coarse (fixed sentences without degree and place), plain
-            (fixed sentences with all details), watermark.
+            (fixed sentences with all details), watermark; and input transformations, which are measured where they are
+            named: jpeg, blur, bits, noise, resample, random-resample (settings.strengths).
         method: Method of the attack: knockoff, ada-steal or in-domain.
         pool: Query images.
         budget: Maximum number of queries of one attack.
@@ -473,7 +493,7 @@ class DefendConfig:
     data: Path
     surrogate: str | None = None
     attack: Path | None = None
-    defences: tuple[str, ...] = DEFENCES.names()
+    defences: tuple[str, ...] = tuple(name for name in DEFENCES if name not in TRANSFORMATIONS)
     method: str = "ada-steal"
     pool: str = "scenes"
     budget: int = 1500

@@ -195,6 +195,8 @@ def defences(run: RunFolder, found: Mapping[str, Any]) -> Defences:
                 actions.append(f"used {accounts:,.0f} accounts")
             if one.get("rewrite"):
                 actions.append("reworded every answer before training")
+            if through := one.get("through"):
+                actions.append(f"moved images by gradients through {through}")
             if probing := part(one, "probing"):
                 best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
                 queries = readable(probing.get("queries"))
@@ -204,6 +206,8 @@ def defences(run: RunFolder, found: Mapping[str, Any]) -> Defences:
     metrics = list(dict.fromkeys(metric for row in rows.values() for metric in part(row, "benign", "difference")))
     for name, row in rows.items():
         safe, most = part(row, "safety"), number(part(row, "safety").get("most_unsafe"))
+        if other := part(row, "benign", "other_findings"):  # a transformed image may have another report
+            most = number(other.get("high"))
         gaps = [_gap(part(row, "benign", "difference", metric)) for metric in metrics]
         safety.append([name, safe.get("n"), None if most is None else f"{most:.1%}", *gaps])
     safety_head = ["defence", "reports checked", "at most changed", *map(metric_title, metrics)]

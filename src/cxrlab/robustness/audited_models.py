@@ -9,6 +9,7 @@ AuditedEncoder         a contrastive encoder: zero-shot classes, no reports
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -378,16 +379,17 @@ class AuditedReportModel(AuditedTextModel):
         """[B, labels], log p(yes) - log p(no); of a label with several questions the largest."""
         if torch.is_grad_enabled() and images.requires_grad:
             return self._margins(images)
-        if isinstance(self.model, HfModel):
-            return torch.stack([margins for margins, _ in self._answers(images)])
-        return torch.stack(
-            self.once(["margins"] * len(images), images, lambda places: list(self._margins(images[places])))
-        )
+        return torch.stack([margins for margins, _ in self._answers(images)])
 
     def _answers(self, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """For each image its margins [labels], and the mean probability of answers that are neither yes nor no."""
+        """For each image its margins [labels], and the mean probability of answers that are neither yes nor no.
+
+        The latter is not-a-number where the model does not report it.
+        """
 
         def compute(places: list[int]) -> list[tuple[Tensor, Tensor]]:
+            if not isinstance(self.model, HfModel):
+                return [(margins, torch.tensor(math.nan)) for margins in self._margins(images[places])]
             margins, rest = self.model.yes_margins_and_rest(images[places], self._questions)
             return list(zip(self._of_labels(margins), rest.mean(dim=1), strict=True))
 
@@ -487,9 +489,8 @@ class AuditedDefendedModel(AuditedReportModel):
         """[B], mean negative log-likelihood per token of each report; attacks use those of `attacked_model`."""
         return super().losses(self.transformed(images), reports, indications)
 
-    def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
-        """P(yes), [B, labels]."""
-        return super().probabilities(self.transformed(images), cases)
+    def _answers(self, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        return super()._answers(self.transformed(images))
 
     def gradient_memory(self, aim: str, cases: Sequence[Case], size: tuple[int, int]) -> GradientMemory | None:
         """An attack follows several draws of each image."""
@@ -502,10 +503,7 @@ class AuditedDefendedModel(AuditedReportModel):
         def expected(images: Tensor, rows: Sequence[int]) -> Tensor:
             return margins_of_mean(self._attacked.expected(self._margins, images), dim=0)
 
-        def answered(images: Tensor, rows: Sequence[int]) -> Tensor:
-            return self.margins(self.transformed(images), rows)
-
-        return WrongAnswers(expected, truth_table(cases, self.labels), count_wrong_answers(cases, clean), answered)
+        return WrongAnswers(expected, truth_table(cases, self.labels), count_wrong_answers(cases, clean), self.margins)
 
 
 def margins_of_mean(margins: Tensor, dim: int) -> Tensor:

@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cxrlab.core.image_codec import to_unit
 from cxrlab.core.model_interfaces import Generated, ImageToText, TextModel
 from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSplitSampling
 from cxrlab.serving.errors import overloaded, stopping
 from cxrlab.serving.images import Pixels
+
+if TYPE_CHECKING:
+    from cxrlab.core.model_interfaces import Image
 
 Item = TypeVar("Item")
 Outcome = list[Generated] | Exception  # the answers to a question, or its error
@@ -296,10 +299,18 @@ class ModelRunner:
     Args:
         text: The text model, if any.
         concurrency: Requests at once to a model behind an address.
+        transform: Images → images as the report model gets them; unchanged when None.
     """
 
-    def __init__(self, model: ImageToText, text: TextModel | None = None, concurrency: int = 8) -> None:
+    def __init__(
+        self,
+        model: ImageToText,
+        text: TextModel | None = None,
+        concurrency: int = 8,
+        transform: Callable[[list[Image]], list[Image]] | None = None,
+    ) -> None:
         self.model, self.text, self._concurrency = model, text, concurrency
+        self._transform = transform or (lambda images: images)
         self.supports_decoding = isinstance(model, SupportsDecoding)
 
     def parts(self, question: Question, choices: int) -> list[Question]:
@@ -337,7 +348,7 @@ class ModelRunner:
     def _reports(self, questions: Sequence[ImageQuestion]) -> list[list[Generated]]:
         if questions[0].number is not None:
             return self._sampled_reports(questions)
-        images = [to_unit(question.image) for question in questions]
+        images = self._transform([to_unit(question.image) for question in questions])
         indications = [question.indication for question in questions]
         if isinstance(self.model, SupportsDecoding):
             return self.model.answers(images, indications, questions[0].decoding)
@@ -358,7 +369,8 @@ class ModelRunner:
                 calls.setdefault((first, last - first + 1), []).append(group[0])
         found: dict[tuple[int, int], Generated] = {}
         for (first, count), group in calls.items():
-            images, indications = [to_unit(one.image) for one in group], [one.indication for one in group]
+            images = self._transform([to_unit(one.image) for one in group])
+            indications = [one.indication for one in group]
             decoding = replace(group[0].decoding or Decoding(), answers=count)
             for one, answers in zip(group, self.model.answers_from(images, indications, decoding, first), strict=True):
                 found |= {(id(one.image), first + place): answer for place, answer in enumerate(answers)}

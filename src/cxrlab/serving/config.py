@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from cxrlab.attacks.input_transformations import parse_transformation
 from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
@@ -201,6 +202,8 @@ class ServeConfig:
         keys: YAML file of accounts and hashes of their keys (written by `cxrlab serve key`); without it, every client on
             this machine is served.
         guard: Let detectors check every image, and block accounts that seem to copy the model.
+        input_defence: Input transformation before the report model, such as jpeg:50 or noise:0.05; a random one has a new
+            draw for every answer.
         max_batch: Most answers per batch.
         max_wait_ms: Milliseconds that the first request of a batch waits for others.
         log_file: File to which the log is appended, beside the error stream.
@@ -218,6 +221,7 @@ class ServeConfig:
     expose: bool = False
     keys: Path | None = None
     guard: bool = False
+    input_defence: str | None = None
     max_batch: int = 64
     max_wait_ms: float = 10.0
     log_file: Path | None = None
@@ -230,6 +234,8 @@ class ServeConfig:
         if not 0 <= self.port < 1 << 16:
             raise ConfigError(f"port={self.port} is not a port; give a number from 0 to 65535.")
         check_at_least(self, max_batch=1)
+        if self.input_defence is not None:
+            parse_transformation(self.input_defence)
         if not 0 <= self.max_wait_ms <= 10_000:
             raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
         if self.guard and self.guarding.benign is None:

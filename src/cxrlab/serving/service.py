@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from cxrlab.attacks.input_transformations import parse_transformation
 from cxrlab.core.atomic_folders import lock_folder
 from cxrlab.core.config import to_yaml
 from cxrlab.core.egress import (
@@ -117,7 +118,12 @@ def open_service(
         model = open_model(config.model, config.loading, [images])
     if text is None and config.text is not None:
         text = load_text_model(config.text, connection, config.loading)
-    runner = ModelRunner(model, text, connection.concurrency)
+    transform = None
+    if config.input_defence is not None:
+        from cxrlab.extraction.defence.defences import Preprocessing
+
+        transform = Preprocessing(parse_transformation(config.input_defence), seed=None).transform
+    runner = ModelRunner(model, text, connection.concurrency, transform)
     if guard is None and config.guard:
         from cxrlab.serving.guard import open_guard
 

@@ -32,7 +32,7 @@ from cxrlab.studies.corpora import pool_with_folders, with_folders
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import PAIRED_METHOD, number_at, over_seeds, paired_seeds, value_at
 
-TABLE, RESULT = "extraction_seeds.json", "extraction.json"
+TABLE, RESULT, DEFENCE = "extraction_seeds.json", "extraction.json", "defence.json"
 VICTIM, TEXTS = "victim", ("the", "empty", "reviews")  # rows of a table that are no variants
 SIDES = ("surrogate", "victim", "ratio", "fidelity")
 # Of the transcript: how varied the victim's answers were.
@@ -88,7 +88,8 @@ class ExtractionStudyConfig(StudyConfig):
             seed.
         pairwise: Pairs [a, b] of variants whose reports a judge compares study by study.
         detect: Settings of `detect` for the first seed, and 'variants', whose queries are the streams.
-        defend: Settings of `defend` for the first seed, and 'variant', the attack against the defences.
+        defend: Settings of `defend`, 'variant', the attack against the defences, and 'seeds', with how many of the study's
+            seeds they are attacked (1).
     """
 
     data: str
@@ -126,6 +127,10 @@ class ExtractionStudyConfig(StudyConfig):
             problems.append("detect needs 'variants', the attacks whose queries the detectors get.")
         if self.defend and "variant" not in self.defend:
             problems.append("defend needs 'variant', the attack against the defences.")
+        count = self.defend.get("seeds", 1)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            problems.append(f"defend: seeds={short_repr(count)} is not usable; give a number of seeds, at least 1.")
+            raise_problems(problems)
         named: dict[str, Iterable[str]] = {
             **{f"tables, '{title}'": table.variants for title, table in self.checked_tables().items()},
             **{pairs: [name for pair in getattr(self, pairs) for name in pair] for pairs in ("contrasts", "pairwise")},
@@ -150,6 +155,11 @@ class ExtractionStudyConfig(StudyConfig):
         """Variants whose queries detectors get."""
         given = self.detect.get("variants", ())
         return tuple(map(str, given)) if isinstance(given, (list, tuple)) else (str(given),)
+
+    @property
+    def defend_seeds(self) -> tuple[int, ...]:
+        """Seeds with which defences are attacked."""
+        return tuple(self.seeds[: self.defend.get("seeds", 1)])
 
     @property
     def attack(self) -> str | None:
@@ -207,7 +217,8 @@ class ExtractionStudy(StudyRecipe):
             own = {"stream": [str(self.out / folder) for folder in attacks], "seed": first}
             self.add("detect", "detect", given, own, seed=first, place="detect")
         if self.config.attack is not None:
-            self._plan_defences(self.config.attack)
+            for seed in self.config.defend_seeds:
+                self._plan_defences(self.config.attack, seed)
 
     def trial(self, name: str, variant: ExtractionVariant, seed: int) -> Mapping[str, str]:
         """One attack, and before it the reports of its victim for the corpus."""
@@ -246,11 +257,10 @@ class ExtractionStudy(StudyRecipe):
                 f"controls: {', '.join(config.controls)} do not have the same victim, measured in the same way."
             )
 
-    def _plan_defences(self, variant: str) -> None:
-        """Each defence of the first seed as a part of its own, against the attack of one variant."""
-        seed = self.config.seeds[0]
+    def _plan_defences(self, variant: str, seed: int) -> None:
+        """Each defence of a seed as a part of its own, against the attack of one variant."""
         attack = self.part(self.find_trial(variant, seed).parts["extract"])
-        rest = {key: value for key, value in self.config.defend.items() if key != "variant"}
+        rest = {key: value for key, value in self.config.defend.items() if key not in ("variant", "seeds")}
         given = self._resolved(rest, "defend")
         usual: dict[str, Any] = {
             "batch_size": attack.config.batch_size,
@@ -350,12 +360,18 @@ class ExtractionStudy(StudyRecipe):
 
     def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
         """Figures over seeds, and every comparison."""
-        join_defences([self.out / part.folder for part in self.parts if part.kind == "defend"], self.out / "defend")
+        defended = [part for part in self.parts if part.kind == "defend"]
+        first = [part for part in defended if part.folder.startswith(f"seed{self.config.seeds[0]}/")]
+        join_defences([self.out / part.folder for part in first], self.out / "defend")
         comparisons = {
             "contrasts": list(self._contrasts()),
             "pairwise": list(self._pairwise()),
             "controls": self._controls(),
         }
+        if len(self.config.defend_seeds) > 1:
+            comparisons["defences"] = defences_over_seeds(
+                [read_json(self.out / part.folder / DEFENCE) for part in defended]
+            )
         about = f"{len(self.config.variants)} attacks; seeds: {len(self.config.seeds)}."
         return {TABLE: {**extraction_table(self.config, trials), **comparisons}, SUMMARY: {"about": about}}
 
@@ -513,9 +529,33 @@ def pairwise_row(a: str, b: str, found: Sequence[Record], seeds: Sequence[int]) 
     return {"a": a, "b": b, "judge": found[0]["judge"], "n": [one["n"] for one in found], **outcomes}
 
 
+def defences_over_seeds(found: Sequence[Record]) -> dict[str, Any]:
+    """Defence → its benign cost and the loss of the copy for each attacker, over seeds.
+
+    Args:
+        found: Content of defence.json for each defence and seed, the seeds of a defence in order.
+    """
+    rows: dict[str, list[Record]] = {}
+    for one in found:
+        for name, row in one["defences"].items():
+            rows.setdefault(name, []).append(row)
+
+    def over(several: Sequence[Record], *keys: str) -> dict[str, Any]:
+        ends = ("difference", "low", "high")
+        by_seed = [{end: value_at(row, *keys, end) for end in ends} for row in several]
+        return {**over_seeds(number_at(row, *keys, "difference") for row in several), "by_seed": by_seed}
+
+    return {
+        name: {
+            "benign": over(several, "benign", "difference", "findings.f1"),
+            "copy": {kind: over(several, "attacks", kind, "loss") for kind in several[0]["attacks"]},
+        }
+        for name, several in rows.items()
+    }
+
+
 def join_defences(runs: Sequence[Path], out: Path) -> None:
     """Join runs of one defence each, against the same attack, into one table with one recommendation, as `defend` does."""
-    from cxrlab.extraction.defence.defend import DEFENCE
     from cxrlab.extraction.defence.security_summary import security_summary
 
     settings = {"defences": [run.name for run in runs]}

@@ -38,6 +38,13 @@ DEFENCES = Registry(
         "coarse": "cxrlab.extraction.defence.defences:Coarse",
         "plain": "cxrlab.extraction.defence.defences:Plain",
         "watermark": "cxrlab.extraction.defence.watermark:Watermark",
+        # Input transformations; see `cxrlab.attacks.input_transformations`
+        "jpeg": "cxrlab.extraction.defence.defences:Jpeg",
+        "blur": "cxrlab.extraction.defence.defences:Blur",
+        "bits": "cxrlab.extraction.defence.defences:Bits",
+        "noise": "cxrlab.extraction.defence.defences:Noise",
+        "resample": "cxrlab.extraction.defence.defences:Resample",
+        "random-resample": "cxrlab.extraction.defence.defences:RandomResample",
     },
 )
 
@@ -96,7 +103,10 @@ def open_defence(name: str, settings: DefenceSettings, seed: int) -> tuple[Defen
 
 def rewording_defences() -> tuple[str, ...]:
     """Names of the defences that answer every image and only change the wording of reports."""
-    return tuple(name for name in DEFENCES if DEFENCES.load(name).admits is Defence.admits)
+    kinds: dict[str, type[Defence]] = {name: DEFENCES.load(name) for name in DEFENCES}
+    return tuple(
+        name for name, kind in kinds.items() if kind.admits is Defence.admits and kind.transform is Defence.transform
+    )
 
 
 class FindingChanged(CxrlabError):
@@ -118,8 +128,10 @@ class DefendedResponse:
 class Defence(ABC):
     """Base class of defences between a report model and its clients.
 
-    Subclasses implement which images are answered (`admits`) and in which words (`reword`). No finding may be changed,
-    dropped or added: this class reads both texts and raises before a changed one is given out.
+    Subclasses implement which images are answered (`admits`), what the model gets of them (`transform`) and in which
+    words its report is given out (`reword`). No finding of that report may be changed, dropped or added: this class reads
+    both texts and raises before a changed one is given out. A transformed image may have another report, which no check
+    of words finds; its cost is measured on benign images.
     """
 
     name: ClassVar[str]
@@ -142,6 +154,10 @@ class Defence(ABC):
     def admits(self, pixels: Pixels, account: str, number: int) -> bool:
         """Whether this image (uint8 [H, W]) is answered; `number` counts earlier queries of all accounts: the clock."""
         return True
+
+    def transform(self, images: list[Image]) -> list[Image]:
+        """The images (float [H, W] or [H, W, 3]) as the model gets them."""
+        return images
 
     def reword(self, report: str) -> str:
         """The report in the words of the defence."""
@@ -266,7 +282,8 @@ class Defended:
 
         def some(places: Sequence[int]) -> list[list[Generated]]:
             return generate(
-                [images[at] for at in places], None if indications is None else [indications[at] for at in places]
+                self._defence.transform([images[at] for at in places]),
+                None if indications is None else [indications[at] for at in places],
             )
 
         if passed and self._batch_size is not None:

@@ -1,4 +1,4 @@
-"""The defences without a key: a gate for chest radiographs, a quota per account, and fixed sentences."""
+"""The defences without a key: a gate for chest radiographs, a quota, fixed sentences, and input transformations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from cxrlab.attacks.input_transformations import InputTransformation, draws_by_pixels, fresh_draws
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
@@ -27,6 +28,7 @@ from cxrlab.extraction.detection.features import image_statistics
 from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
+    from cxrlab.core.model_interfaces import Image
     from cxrlab.extraction.config import DefenceSettings
     from cxrlab.extraction.defence.base import Benign
     from cxrlab.extraction.records import Pixels, QueryImage
@@ -195,3 +197,69 @@ class Plain(Coarse):
 
     name = "plain"
     drops = ()
+
+
+class Preprocessing(Defence):
+    """The model gets every image through an input transformation, which may drop an attacker's perturbation.
+
+    The draw of a random one depends on the seed and the pixels, so that an audit can be repeated; an audit never sends the
+    same pixels twice. Without a seed every call has new draws, as a server needs them.
+    """
+
+    def __init__(self, transformation: InputTransformation, seed: int | None) -> None:
+        self.transformation, self._seed = transformation, seed
+
+    @classmethod
+    def from_settings(cls, settings: DefenceSettings, benign: Benign) -> Preprocessing:
+        """With the strength of the settings; it needs no benign images."""
+        return cls(settings.transformation(cls.name), benign.seed)
+
+    def transform(self, images: list[Image]) -> list[Image]:
+        """The transformed images, in their own shapes."""
+        import torch
+
+        found: list[Image] = []
+        for image in images:  # they may have different shapes
+            pixels = torch.from_numpy(np.array(image, np.float32))
+            batch = pixels[None, None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)[None]
+            seed = self._seed
+            draws = fresh_draws(batch) if seed is None else draws_by_pixels(batch, seed, "defence")
+            changed = self.transformation(batch, draws)[0]
+            found.append((changed[0] if pixels.ndim == 2 else changed.permute(1, 2, 0)).numpy())
+        return found
+
+
+class Jpeg(Preprocessing):
+    """JPEG compression."""
+
+    name = "jpeg"
+
+
+class Blur(Preprocessing):
+    """Gaussian blur."""
+
+    name = "blur"
+
+
+class Bits(Preprocessing):
+    """Fewer grey levels."""
+
+    name = "bits"
+
+
+class Noise(Preprocessing):
+    """Gaussian noise."""
+
+    name = "noise"
+
+
+class Resample(Preprocessing):
+    """Reduced and enlarged again."""
+
+    name = "resample"
+
+
+class RandomResample(Preprocessing):
+    """Reduced to a random size and enlarged again."""
+
+    name = "random-resample"

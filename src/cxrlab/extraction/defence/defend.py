@@ -1,14 +1,16 @@
 """`cxrlab defend`: the benign cost of each defence, and how much worse a copy gets with a plain and an adaptive attacker.
 
     benign.jsonl     reports of the undefended victim for benign images
+    benign_NAME.jsonl  reports of the victim behind an input transformation
     attacks/…        one extraction per row: none, NAME-plain, NAME-adaptive
     defence.json     the table and the summary for a security reviewer
 
-A defence that changes any finding of a benign report is refused before the first attack.
+A defence whose words change any finding of a benign report is refused before the first attack.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from cxrlab.core.config import config_from, flatten
 from cxrlab.core.egress import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.core.image_codec import to_uint8
+from cxrlab.core.image_codec import to_uint8, to_unit
 from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
@@ -31,8 +33,9 @@ from cxrlab.evaluation.score_inputs import read_predictions, read_references
 from cxrlab.extraction import preflight
 from cxrlab.extraction.adaptive_attackers import Adaptation, rewrite
 from cxrlab.extraction.config import DefenceSettings, DefendConfig, ExtractConfig, FidelityConfig, PaperDecoding
-from cxrlab.extraction.defence.base import Defence, check_on_benign, open_defence
-from cxrlab.extraction.defence.defences import Gate, Quota, accounts_needed, benign_share_refused
+from cxrlab.extraction.defence.base import Defence, check_on_benign, defended, open_defence
+from cxrlab.extraction.defence.defences import Gate, Preprocessing, Quota, accounts_needed, benign_share_refused
+from cxrlab.extraction.defence.finding_preservation import difference
 from cxrlab.extraction.defence.security_summary import METRIC, security_summary
 from cxrlab.extraction.defence.watermark import Watermark, fingerprint_of, load_key, watermark_test, with_needs
 from cxrlab.extraction.detection.false_alarm_rates import share
@@ -85,7 +88,8 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     attackers = {name: {"plain": Adaptation()} for name in opened}
     if config.adaptive:
         for name, (defence, _) in opened.items():
-            attackers[name]["adaptive"] = adaptation(defence, config)
+            if (adapted := adaptation(defence, config)) is not None:
+                attackers[name]["adaptive"] = adapted
     for name, adapted in ((name, one) for name, kinds in attackers.items() for one in kinds.values()):
         attack_config(config, Plan(name, settings, adapted))  # raises for settings that the audit would refuse
     # Benign clients get the same decoding as the attacker.
@@ -100,7 +104,10 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         undefended = attack(Plan(None, settings), out / ATTACKS / "none")
         rows: dict[str, Any] = {}
         for name, (defence, safety) in opened.items():
-            cost = benign_cost(defence, cases, trials=config.trials, seed=config.seed)
+            behind = None
+            if isinstance(defence, Preprocessing):
+                behind = _reports_behind(run, config, defence, defended(model, defence), reporter.decoding, cases)
+            cost = benign_cost(defence, cases, reports=behind, trials=config.trials, seed=config.seed)
             if isinstance(defence, Quota):
                 cost["quota"] = quota_cost(settings, config.budget)
             attacks: dict[str, Any] = {}
@@ -150,8 +157,22 @@ def _benign_cases(run: Run, config: DefendConfig, writer: ReportGenerator) -> li
     return cases
 
 
-def adaptation(defence: Defence, config: DefendConfig) -> Adaptation:
-    """What an attacker who knows the defence does."""
+def _reports_behind(
+    run: Run, config: DefendConfig, defence: Defence, model: Any, decoding: Decoding, cases: Sequence[BenignCase]
+) -> list[str]:
+    """Reports of the victim behind a defence that transforms images, for benign images."""
+    images, file = Images(load_corpus(config.data)), f"benign_{defence.name}.jsonl"
+    ids, batch_size = [case.pair.id for case in cases], BatchSize(config.batch_size, run.folder)
+    title = f"generating benign reports behind {defence.name}"
+    generate_predictions(run, file, ReportGenerator(model, decoding), images, ids, batch_size, title)
+    found = read_predictions(run.path(file)).items
+    return [found[key] or "" for key in ids]
+
+
+def adaptation(defence: Defence, config: DefendConfig) -> Adaptation | None:
+    """What an attacker who knows the defence does; None where the attack offers nothing to adapt."""
+    if isinstance(defence, Preprocessing):  # Knockoff moves no image
+        return Adaptation(through=str(defence.transformation)) if config.method == "ada-steal" else None
     if isinstance(defence, Gate):
         if config.blend_chest is not None:
             return Adaptation(blend_chest=config.blend_chest, chest=config.chest)
@@ -230,14 +251,16 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "chest": plan.adaptation.chest,
         "rewrite": str(plan.adaptation.rewrite).lower(),
         "accounts": plan.adaptation.accounts,
+        "alignment.through": plan.adaptation.through,
         "price.per_query": config.price.per_query,
         "price.per_1k_tokens": config.price.per_1k_tokens,
         "price.currency": config.price.currency,
     }
     if plan.defence is not None:
         # The cost to benign users, which uses `images_per_window`, is measured here alone.
-        names = [field.name for field in fields(plan.settings) if field.name != "images_per_window"]
+        names = [field.name for field in fields(plan.settings) if field.name not in ("images_per_window", "strengths")]
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
+        values["defence_settings.strengths"] = ",".join(plan.settings.strengths) or None
     # Only values that are not the defaults override the attack file.
     for name, given, usual in (
         ("loading", config.loading, LoadSettings()),
@@ -290,15 +313,19 @@ class BenignCase:
     pixels: Pixels
 
 
-def benign_cost(defence: Defence, cases: Sequence[BenignCase], *, trials: int, seed: int) -> dict[str, Any]:
+def benign_cost(
+    defence: Defence, cases: Sequence[BenignCase], *, trials: int, seed: int, reports: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Refusals, changed words and the paired change (defended minus undefended) of each metric.
 
     Each image comes from an account of its own; for the cost of a quota see `quota_cost`. A refused image is scored as
-    an empty report.
+    an empty report. `reports` are those of the model for transformed images, in the order of the cases; then the share
+    of reports with other findings and the milliseconds per image of the transformation are measured too.
     """
+    given = [case.pair.candidate or "" for case in cases] if reports is None else reports
     answers = [
-        defence.answer(case.pixels, case.pair.candidate or "", f"benign {number}", number)
-        for number, case in enumerate(cases)
+        defence.answer(case.pixels, report, f"benign {number}", number)
+        for number, (case, report) in enumerate(zip(cases, given, strict=True))
     ]
     changed = sum(case.pair.candidate != answer.text for case, answer in zip(cases, answers, strict=True))
     refused = sum(answer.refused for answer in answers)
@@ -307,6 +334,14 @@ def benign_cost(defence: Defence, cases: Sequence[BenignCase], *, trials: int, s
     patients = [case.pair.patient or case.pair.id for case in cases]
     rng = generator(seed, "defence", "benign")
     found = paired_differences(_tallies(before), _tallies(after), patients, trials=trials, resamples=trials, rng=rng)
+    transformed: dict[str, Any] = {}
+    if reports is not None:
+        others = [difference(case.pair.candidate or "", answer.text) is not None
+                  for case, answer in zip(cases, answers, strict=True)]  # fmt: skip
+        transformed["other_findings"] = asdict(share(sum(others), len(cases)))
+        start = time.perf_counter()
+        defence.transform([to_unit(case.pixels) for case in cases])
+        transformed["milliseconds"] = 1000 * (time.perf_counter() - start) / len(cases)
     kept = ("a", "b", "difference", "low", "high", "p", "patients")
     return {
         "n": len(cases),
@@ -317,6 +352,7 @@ def benign_cost(defence: Defence, cases: Sequence[BenignCase], *, trials: int, s
             "after": _mean_words([answer.text for answer in answers if not answer.refused]),
         },
         "difference": {one.metric: {name: getattr(one, name) for name in kept} for one in found},
+        **transformed,
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cxrlab.attacks.input_transformations import TRANSFORMATIONS
+
 METRIC = "findings.f1"
 LEVELS = ("low", "medium", "high", "critical")
 # Share of the victim's score that the copy reaches → severity.
@@ -28,6 +30,7 @@ MITIGATIONS: Mapping[str, Mapping[str, str]] = {
     "quota": {"id": "AML.M0004", "name": "Restrict Number of AI Model Queries"},
     "coarse": {"id": "AML.M0002", "name": "Passive AI Output Obfuscation"},
     "plain": {"id": "AML.M0002", "name": "Passive AI Output Obfuscation"},
+    **{name: {"id": "AML.M0010", "name": "Input Restoration"} for name in TRANSFORMATIONS},
 }
 
 
