@@ -16,6 +16,7 @@ from cxrlab.core.runs import state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation import generate as generation
+from cxrlab.preference import sample_candidates as sampling
 
 RAY = ("--engine", "ray", "--workers", "2")
 
@@ -53,12 +54,16 @@ def words_of(command: str, phantom: Path, tiny: str) -> list[str]:
     more = {
         "generate": ["--split", "train", "--n", "13", "--batch-size", "2", "--control-studies", "5",
                      "--decoding.max-new-tokens", "6"],
+        "prefer sample": ["--n", "13", "--batch-size", "2", "--answers", "2", "--greedy", "--max-new-tokens", "6"],
     }[command]  # fmt: skip
     return [*command.split(), "--model", tiny, "--data", str(phantom), *more]
 
 
-MODULES: dict[str, tuple[Any, str]] = {"generate": (generation, "open_report_worker")}
-EVIDENCE = {"generate": "predictions.jsonl"}
+MODULES: dict[str, tuple[Any, str]] = {
+    "generate": (generation, "open_report_worker"),
+    "prefer sample": (sampling, "open_sampling_worker"),
+}
+EVIDENCE = {"generate": "predictions.jsonl", "prefer sample": "candidates.jsonl"}
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +82,14 @@ def local(phantom: Path, tiny: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", EVIDENCE)
 def test_workers_write_the_files_of_one_process(
-    local: Any, phantom: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, local: Any, phantom: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks and results go through pickle, as between processes."""
-    monkeypatch.setattr(generation, "open_workers", pickled_workers)
-    assert main([*words_of("generate", phantom, tiny), "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    assert files(tmp_path / "run") == local("generate")
+    monkeypatch.setattr(MODULES[command][0], "open_workers", pickled_workers)
+    assert main([*words_of(command, phantom, tiny), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert files(tmp_path / "run") == local(command)
 
 
 @pytest.mark.full

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
 from cxrlab.cli.plans import folder, planned
 from cxrlab.cli.training import seeded
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.headline_metrics import headline_metrics
+from cxrlab.core.workers import Engine
 from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
 from cxrlab.render.alignment import no_better_than_start
 
@@ -33,7 +35,15 @@ _PAIRING = {
 _RARE = ("too_low", "cut", "not_preferred", "contradicted")
 
 
-def sample(config: SampleConfig, out: Path | None = None, plan: bool = False) -> Result:
+def sample(
+    config: SampleConfig,
+    out: Path | None = None,
+    plan: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 0,
+    gpus_per_worker: float | None = None,
+    ray_address: str | None = None,
+) -> Result:
     """Generate several reports for every study of a split into RUN/candidates.jsonl.
 
     Run the command again to continue an interrupted run; a finished one is left as it is. A study whose image is
@@ -45,6 +55,8 @@ def sample(config: SampleConfig, out: Path | None = None, plan: bool = False) ->
         plan: Sample two batches, print how long the whole run takes and in how much memory, and write nothing.
     """
     if plan:
+        if engine != "local":
+            raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")
         from cxrlab.preference.sample_candidates import plan_sampling
 
         return planned(plan_sampling(config, out))
@@ -52,7 +64,7 @@ def sample(config: SampleConfig, out: Path | None = None, plan: bool = False) ->
     from cxrlab.preference.candidate_files import CANDIDATES
     from cxrlab.preference.sample_candidates import sample as run
 
-    done = run(config, out)
+    done = run(config, out, Engine(engine, workers, gpus_per_worker, ray_address))
     lines = [
         f"{done.candidates:,} candidates for {done.studies - len(done.missing):,} studies in {out / CANDIDATES}",
         f"{done.distinct:,} are distinct within their study; {number(done.mean_words, digits=1)} words on average",

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from cxrlab.core.plan import Plan, Work, count_lines
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished, progress
 from cxrlab.core.terminal import NoticeStream
+from cxrlab.core.workers import Engine, Workers, open_workers
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import (
     ANSWERS_KEY,
@@ -43,6 +45,7 @@ from cxrlab.evaluation.generate import (
 )
 from cxrlab.evaluation.generation_plan import time_generation
 from cxrlab.evaluation.load_model import open_model
+from cxrlab.evaluation.shared_generation import ReportWorker, SharedGenerator
 from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSamplesAndGreedy
 from cxrlab.preference.candidate_files import CANDIDATES, candidates_of, same_text, word_count
 from cxrlab.preference.config import SampleConfig
@@ -101,7 +104,7 @@ class Sampler(ReportGenerator):
         return [[*drawn, replace(one, extra={**one.extra, GREEDY: True})] for *drawn, one in found]
 
 
-def sample(config: SampleConfig, out: Path) -> Sampling:
+def sample(config: SampleConfig, out: Path, engine: Engine | None = None) -> Sampling:
     """Sample reports for every study of a split into RUN/candidates.jsonl.
 
     A study whose image is missing or unreadable, or that the model always refuses, gets no candidate. It is listed in
@@ -109,12 +112,27 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
 
     Args:
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
+        engine: Share the batches among workers; the files are those of one process.
     """
+    if engine is not None:
+        engine.check_local(config.model)
+    with open_workers(partial(open_sampling_worker, config), engine) as workers:
+        return _sample(config, out, workers)
+
+
+def open_sampling_worker(config: SampleConfig) -> ReportWorker:
+    """The worker of a run of `prefer sample`."""
+    _, writer, images = _prepare(config)
+    assert isinstance(writer, Sampler)
+    return ReportWorker(writer, images)
+
+
+def _sample(config: SampleConfig, out: Path, workers: Workers | None) -> Sampling:
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         stored = read_json(out / SUMMARY)
         means = {name: nan_if_none(stored[name]) for name in ("mean_words", "mean_logprob")}
         return Sampling(**{**stored, **means, "missing": tuple(MissingReport(**one) for one in stored["missing"])})
-    ids, writer, images = _prepare(config)  # before the run folder is made
+    ids, writer, images = _prepare(config, workers)  # before the run folder is made
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
@@ -150,12 +168,20 @@ def plan_sampling(config: SampleConfig, out: Path | None = None) -> Plan:
     return Plan("prefer sample", (work,), facts=facts, left_out=(note, "loading the model."))
 
 
-def _prepare(config: SampleConfig) -> tuple[list[str], Sampler, Images]:
+def _prepare(
+    config: SampleConfig, workers: Workers | None = None
+) -> tuple[list[str], Sampler | SharedGenerator, Images]:
     """The studies, the sampler and the inputs of a run; whatever can be refused is refused here."""
     corpus = load_corpus(config.data)
     ids = select_studies(corpus, config.split, config.n, config.seed)
-    model = open_model(config.model, config.loading, [corpus.egress_data])
-    writer = Sampler(model, config.decoding, greedy=config.greedy)
+    writer: Sampler | SharedGenerator
+    if workers is None:
+        model = open_model(config.model, config.loading, [corpus.egress_data])
+        writer = Sampler(model, config.decoding, greedy=config.greedy)
+    else:
+        workers.start([corpus.egress_data], config.loading.connection.egress_permission)
+        writer = SharedGenerator(workers)
+    model = writer.model
     check_context(model, config.context)
     if caution := caution_context(model.name, getattr(model, "card", None), config.context):
         NoticeStream(sys.stderr).write(f"caution: {caution}\n")
