@@ -17,6 +17,7 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation import generate as generation
 from cxrlab.preference import sample_candidates as sampling
+from cxrlab.robustness import audit as audits
 
 RAY = ("--engine", "ray", "--workers", "2")
 
@@ -55,6 +56,9 @@ def words_of(command: str, phantom: Path, tiny: str) -> list[str]:
         "generate": ["--split", "train", "--n", "13", "--batch-size", "2", "--control-studies", "5",
                      "--decoding.max-new-tokens", "6"],
         "prefer sample": ["--n", "13", "--batch-size", "2", "--answers", "2", "--greedy", "--max-new-tokens", "6"],
+        "robustness": ["--split", "train", "--n", "10", "--batch-size", "4", "--attacks", "pgd,random-report,noise", "--eps", "4/255",
+                       "--attack.steps", "2", "--attack.queries", "4", "--control-studies", "5", "--trials", "20",
+                       "--triptychs", "2", "--decoding.max-new-tokens", "6"],
     }[command]  # fmt: skip
     return [*command.split(), "--model", tiny, "--data", str(phantom), *more]
 
@@ -62,8 +66,9 @@ def words_of(command: str, phantom: Path, tiny: str) -> list[str]:
 MODULES: dict[str, tuple[Any, str]] = {
     "generate": (generation, "open_report_worker"),
     "prefer sample": (sampling, "open_sampling_worker"),
+    "robustness": (audits, "open_audit_worker"),
 }
-EVIDENCE = {"generate": "predictions.jsonl", "prefer sample": "candidates.jsonl"}
+EVIDENCE = {"generate": "predictions.jsonl", "prefer sample": "candidates.jsonl", "robustness": "answers.jsonl"}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +87,7 @@ def local(phantom: Path, tiny: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", EVIDENCE)
+@pytest.mark.parametrize("command", ["generate", "prefer sample", pytest.param("robustness", marks=pytest.mark.full)])
 def test_workers_write_the_files_of_one_process(
     command: str, local: Any, phantom: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ def files(run: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(run)): path.read_bytes()
         for path in sorted(run.rglob("*"))
-        if path.is_file() and path.name not in own
+        if path.is_file() and path.name not in own and path.suffix != ".tmp"
     }
 
 
@@ -120,9 +120,9 @@ class DyingWorker:
         return getattr(self._worker, method)
 
 
-def open_dying(make: Callable[[Any], Any], killed: Path, config: Any) -> DyingWorker:
+def open_dying(make: Callable[..., Any], killed: Path, *given: Any) -> DyingWorker:
     """The worker of a command, which dies once at its third call."""
-    return DyingWorker(partial(make, config), killed, 3)
+    return DyingWorker(partial(make, *given), killed, 3)
 
 
 def killed_after(lines: int, file: str, words: Sequence[str], before: Sequence[str] = ()) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
 from cxrlab.cli.plans import folder, planned
+from cxrlab.core.workers import Engine
 from cxrlab.robustness.config import HardenConfig, RobustnessConfig
 from cxrlab.studies.leaderboard import LeaderboardConfig
 
@@ -20,7 +22,15 @@ _COLUMNS = {
 }
 
 
-def robustness(config: RobustnessConfig, out: Path | None = None, plan: bool = False) -> Result:
+def robustness(
+    config: RobustnessConfig,
+    out: Path | None = None,
+    plan: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 0,
+    gpus_per_worker: float | None = None,
+    ray_address: str | None = None,
+) -> Result:
     """Attack the images of a model that you own or may test; measure how its reports, answers and confidence change.
 
     RUN/robustness.json has every quantity on clean and perturbed images with intervals, also by label;
@@ -39,7 +49,7 @@ def robustness(config: RobustnessConfig, out: Path | None = None, plan: bool = F
     out = folder(out)
     from cxrlab.robustness.audit import audit
 
-    found = audit(config, out)
+    found = audit(config, out, Engine(engine, workers, gpus_per_worker, ray_address))
     parts = [found["threat"], *(f"! {line}" for line in found["warnings"])]
     for name, model in found["models"].items():
         clean = model["clean"]

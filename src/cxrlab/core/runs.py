@@ -36,7 +36,7 @@ _OWN = (CONFIG, ENVIRONMENT, STATUS, LOCK)
 class Run:
     """One run folder, open for writing; make it with `Run.open` and use it in a `with` block."""
 
-    def __init__(self, folder: Path, lock: Lock, *, resumed: bool) -> None:
+    def __init__(self, folder: Path, lock: Lock | None, *, resumed: bool) -> None:
         self.folder = folder
         self.resumed = resumed
         self._lock = lock
@@ -74,6 +74,16 @@ class Run:
             raise
         return run
 
+    @classmethod
+    def opened_elsewhere(cls, path: Path) -> Run:
+        """The folder of a run that another process has open: whole files can be written, nothing is appended."""
+        return cls(path, None, resumed=True)
+
+    @property
+    def appends(self) -> bool:
+        """Whether records can be appended here: not after `close`, nor where another process has the run open."""
+        return self._lock is not None and self._lock.held
+
     def append(self, name: str, record: Any) -> None:
         """Append one record to a `.jsonl` file; it is in the file when this returns."""
         self._appender(name).append(record)
@@ -107,7 +117,7 @@ class Run:
 
     def close(self, state: str = "finished", reason: str | None = None) -> None:
         """Close every file and record how the run ended; closing twice is allowed."""
-        if not self._lock.held:
+        if self._lock is None or not self._lock.held:
             return
         try:
             with contextlib.ExitStack() as files:  # closes every file, also when one of them fails
@@ -130,7 +140,7 @@ class Run:
             self.close("interrupted", reason)
 
     def _appender(self, name: str) -> JsonlAppender:
-        if not self._lock.held:
+        if not self.appends:
             raise RunError(f"the run in {self.folder} is closed; open it again to add to it.")
         if name not in self._files:
             if not name.endswith(".jsonl"):

@@ -16,6 +16,7 @@ A stopped audit continues where it stopped and ends with the same lines; a finis
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from string import ascii_lowercase
 from types import MappingProxyType
@@ -29,12 +30,13 @@ from cxrlab.core.json_values import plain
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
+from cxrlab.core.workers import Engine, Workers, open_workers
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import select_studies
 from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.robustness.audit_metrics import Evidence, read_evidence
 from cxrlab.robustness.audit_records import ANSWERS_FILE, CLEAN, TRUTH_FILE, StudyTruth, read_answers, read_truth
-from cxrlab.robustness.audited_models import AuditedModel, AuditedSmoothedModel, load_audited_model
+from cxrlab.robustness.audited_models import AuditedModel, load_audited_model
 from cxrlab.robustness.audited_studies import Cases
 from cxrlab.robustness.calibration import FittedTemperature, fit_temperatures
 from cxrlab.robustness.comparison import compare_all
@@ -42,6 +44,7 @@ from cxrlab.robustness.condition_results import TRIALS, Outcomes, answers_by_con
 from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, undefended
 from cxrlab.robustness.input_defences import input_defence_results, input_defence_warnings
 from cxrlab.robustness.micro_batches import MicroBatches
+from cxrlab.robustness.shared_audit import AuditWorker, models_of_workers
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
 from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, UNIVERSAL, Sweep, attacks_with_goals, follows_gradients
 from cxrlab.robustness.triptychs import write_triptychs
@@ -57,12 +60,35 @@ ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
 FEW = 30  # patients; intervals from fewer are rough
 
 
-def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
-    """Attack every model, measure the results, and write the conclusions to RUN/robustness.json."""
+def audit(config: RobustnessConfig, out: Path, engine: Engine | None = None) -> dict[str, Any]:
+    """Attack every model, measure the results, and write the conclusions to RUN/robustness.json.
+
+    Args:
+        engine: Share the batches of studies among workers; the files are those of one process.
+    """
+    if engine is not None:
+        for name in _inner_names(config):
+            engine.check_local(name)
+    with open_workers(partial(open_audit_worker, config, out), engine) as workers:
+        return _audit(config, out, workers)
+
+
+def open_audit_worker(config: RobustnessConfig, out: Path) -> AuditWorker:
+    """The worker of an audit."""
+    cases = _cases(config)
+    return AuditWorker(config, cases, load_audited_models(config, cases), out)
+
+
+def _cases(config: RobustnessConfig) -> Cases:
+    corpus = load_corpus(config.data)
+    return Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
+
+
+def _audit(config: RobustnessConfig, out: Path, workers: Workers | None) -> dict[str, Any]:
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         conclusions: dict[str, Any] = read_json(out / ROBUSTNESS)
         return conclusions
-    cases, models = prepare_audit(config)
+    cases, models = prepare_audit(config, workers)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         done, labels = run.done(TRUTH_FILE), {label.name for label in cases.labels}
         for case in cases.all:
@@ -70,10 +96,10 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
                 truth = {name: value for name, value in case.truth.items() if name in labels}
                 blank = tuple(name for name in case.blank if name in labels)
                 run.append(TRUTH_FILE, StudyTruth(case.id, case.patient, case.reference, case.findings, truth, blank))
-        Sweep(run, cases, models, config).sweep()
-        examine_control_images(run, cases, models, config)
-        temperatures = fit_temperatures(run, cases, models, config)
-        conclusions = _conclude_run(run, cases, models, config, temperatures)
+        Sweep(run, cases, models, config).sweep(workers)
+        examine_control_images(run, cases, models, config, workers)
+        temperatures = fit_temperatures(run, cases, models, config, workers)
+        conclusions = _conclude_run(run, cases, models, config, temperatures, workers)
         run.write(ROBUSTNESS, conclusions)
         summary = {
             "about": f"{len(models)} models, {len(cases)} studies, attacks {', '.join(config.attacks) or 'none'}.",
@@ -85,11 +111,13 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
     return conclusions
 
 
-def prepare_audit(config: RobustnessConfig) -> tuple[Cases, list[AuditedModel]]:
+def prepare_audit(config: RobustnessConfig, workers: Workers | None = None) -> tuple[Cases, list[AuditedModel]]:
     """The studies and models of an audit; whatever can be refused is refused here."""
-    corpus = load_corpus(config.data)
-    cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
-    models = load_audited_models(config, cases)
+    cases = _cases(config)
+    if workers is None:
+        models = load_audited_models(config, cases)
+    else:
+        models = models_of_workers(workers, cases, config.loading.connection.egress_permission)
     aims: dict[AuditedModel, set[str]] = {}  # that gradients are taken of
     for model in models:
         attacks, notes = attacks_with_goals(model, config)
@@ -102,7 +130,10 @@ def prepare_audit(config: RobustnessConfig) -> tuple[Cases, list[AuditedModel]]:
     height, width = cases.image(cases.all[0]).shape[:2]
     for model, names in aims.items():
         for aim in sorted(names):
-            MicroBatches(cases, config).plan(model, aim, (height, width))  # raises where one image does not fit
+            if workers is None:
+                MicroBatches(cases, config).plan(model, aim, (height, width))  # raises where one image does not fit
+            else:
+                workers.call("check_memory", model.key, aim, (height, width))
     return cases, models
 
 
@@ -111,7 +142,7 @@ def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedM
     names = config.models
     if len(names) > len(ascii_lowercase):
         raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
-    inner = [undefended(name) for name in names]
+    inner = _inner_names(config)
     egress = [cases.corpus.egress_data]
     for name in inner:  # all of them before the first is opened
         check_egress(name, egress, config.loading.connection.egress_permission)
@@ -123,9 +154,14 @@ def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedM
     ]
 
 
+def _inner_names(config: RobustnessConfig) -> list[str]:
+    """The models by the names under which they are loaded."""
+    return [undefended(name) for name in config.models]
+
+
 def _conclude_run(
     run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig,
-    temperatures: Mapping[str, FittedTemperature],
+    temperatures: Mapping[str, FittedTemperature], workers: Workers | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The content of robustness.json from the files of the run, with triptychs and certificates written on the way."""
     names = {model.key: model.name for model in models}
@@ -140,7 +176,7 @@ def _conclude_run(
         model = next(one for one in models if one.key == row["key"])
         if model.key in temperatures:
             row["temperature"] = plain(temperatures[model.key])
-        if isinstance(model, AuditedSmoothedModel):
+        if model.smoothing is not None:
             own = {study: one.image for (key, study), one in clean.items() if key == model.key}
             write_certificates(run, model.key, own, model.smoothing)
             certified = certified_accuracy(
@@ -164,7 +200,7 @@ def _conclude_run(
             )
     warnings += [
         *(line for model in models for line in attacks_with_goals(model, config)[1]),
-        *randomness_warnings(models, cases, batch_size),
+        *(workers.call("randomness_warnings") if workers else randomness_warnings(models, cases, batch_size)),
         *refusal_warnings(answers, names),
         *weak_attack_warnings(answers, names),
         *input_defence_warnings(found.get("input_defences", {}), config.aims[0]),

@@ -155,6 +155,7 @@ class AuditedModel(ABC):
         gradients: Whether objectives have gradients.
         scores: Whether objectives use more than the generated text.
         aims: Attack goals that are possible.
+        smoothing: How it votes on closed answers; None for a model that does not.
         device: Where images have to be.
     """
 
@@ -162,6 +163,7 @@ class AuditedModel(ABC):
     scores = True
     generates_reports = True
     aims: tuple[str, ...] = ()
+    smoothing: Smoothing | None = None
     device: torch.device = torch.device("cpu")
 
     def __init__(self, key: str, name: str, labels: Sequence[Label]) -> None:
@@ -524,7 +526,7 @@ class AuditedSmoothedModel(AuditedReportModel):
     ) -> None:
         super().__init__(key, name, labels, model, config.decoding, config.against, config.goals)
         votes = config.smoothing
-        self.smoothing = Smoothing(sigma, votes.copies, votes.alpha, config.seed, votes.batch_size)
+        self.smoothing: Smoothing = Smoothing(sigma, votes.copies, votes.alpha, config.seed, votes.batch_size)
         self.attack_copies = votes.attack_copies
 
     def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
+from cxrlab.core.workers import Workers
 from cxrlab.evaluation.generate import select_studies
 from cxrlab.metrics.classification import HOTTEST, fit_temperature
 from cxrlab.robustness.sweep import group_by_shape, image_batch
@@ -40,7 +41,7 @@ class FittedTemperature:
 
 
 def fit_temperatures(
-    run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig
+    run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig, workers: Workers | None = None
 ) -> dict[str, FittedTemperature]:
     """Key of each model that answers questions → its temperature; answers are kept in calibration.jsonl."""
     if not config.calibration_studies:
@@ -60,24 +61,37 @@ def fit_temperatures(
     done, size = run.done(CALIBRATION_FILE), config.batch_size
     batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
     work = [(model, batch) for model in models for batch in batches]
+    left = [one for one in work if not done.issuperset(f"{one[0].key}|{case.id}" for case in one[1])]
+    found: Iterator[list[tuple[int, list[float]]]]
+    if workers is None:
+        found = (label_probabilities(model, cases, batch) for model, batch in left)
+    else:
+        found = workers.map("label_probabilities", ((model.key, [case.id for case in batch]) for model, batch in left))
     for model, batch in track(work, "asking studies of the val split", len(models) * len(chosen), size=_size):
         if done.issuperset(f"{model.key}|{case.id}" for case in batch):
             continue
-        model.clear_cache()
-        for places in group_by_shape(images := [cases.image(case) for case in batch]):
-            shown = image_batch([images[place] for place in places]).to(model.device)
-            some = [batch[place] for place in places]
-            with torch.no_grad():
-                found = model.probabilities(shown, some)
-            if found is None:
-                break
-            for case, row in zip(some, found.double().cpu().tolist(), strict=True):
-                if (name := f"{model.key}|{case.id}") not in done:
-                    given = {label.name: value for label, value in zip(model.labels, row, strict=True)}
-                    known = {label: case.truth[label] for label in given if label in case.truth}
-                    line = {"id": name, "model": model.key, "study": case.id, "label_probs": given, "labels": known}
-                    run.append(CALIBRATION_FILE, line)
+        for place, row in next(found):
+            case = batch[place]
+            if (name := f"{model.key}|{case.id}") not in done:
+                given = {label.name: value for label, value in zip(model.labels, row, strict=True)}
+                known = {label: case.truth[label] for label in given if label in case.truth}
+                line = {"id": name, "model": model.key, "study": case.id, "label_probs": given, "labels": known}
+                run.append(CALIBRATION_FILE, line)
     return read_temperatures(file) if (file := run.path(CALIBRATION_FILE)).is_file() else {}
+
+
+def label_probabilities(model: AuditedModel, cases: Cases, batch: Sequence[Case]) -> list[tuple[int, list[float]]]:
+    """Place in the batch and P(yes) of each label; nothing for a model that answers no questions."""
+    model.clear_cache()
+    rows: list[tuple[int, list[float]]] = []
+    for places in group_by_shape(images := [cases.image(case) for case in batch]):
+        shown = image_batch([images[place] for place in places]).to(model.device)
+        with torch.no_grad():
+            found = model.probabilities(shown, [batch[place] for place in places])
+        if found is None:
+            break
+        rows += zip(places, found.double().cpu().tolist(), strict=True)
+    return rows
 
 
 def read_temperatures(file: Path) -> dict[str, FittedTemperature]:

@@ -29,6 +29,7 @@ from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
+from cxrlab.core.workers import Workers
 from cxrlab.robustness.audit_records import (
     ANSWERS_FILE,
     CLEAN,
@@ -115,34 +116,66 @@ class Sweep:
         self.run, self.cases, self.models, self.config = run, cases, tuple(models), config
         self._batch_size = BatchSize(config.batch_size, run.folder)
         self._micro_batches = MicroBatches(cases, config, run.folder)
-        self._done = run.done(ANSWERS_FILE)
         # (model, study) → answer to the clean image. Attacks start from it, after a restart from the one on file.
-        filed = read_answers(run.path(ANSWERS_FILE)) if self._done else ()
-        self._clean = {(one.model, one.study): one.image for one in filed if one.condition == CLEAN}
+        self._clean: dict[tuple[str, str], ImageAnswer] = {}
+        self._batches, self._items = cases.batches(), list(self.work_items())
+        self._images: dict[str, Image] = {}  # of the last batch
+        self._done = run.done(ANSWERS_FILE) if run.appends else set()
+        self._remember(list(read_answers(run.path(ANSWERS_FILE))) if self._done else [])
         self._with_images = {case.id for case in cases.all[: 3 * config.triptychs]}
 
-    def sweep(self) -> None:
-        """Do what is not on file yet."""
-        items = list(self.work_items())
-        work = [(batch, item) for batch in self.cases.batches() for item in items]
-        images: dict[str, Image] = {}
-        total = sum(len(batch) for batch, _ in work)
-        for batch, item in track(work, "attacking studies, once per condition", total, size=lambda one: len(one[0])):
-            ids = [
-                answer_id(viewer.key, condition, case.id, item.crafted_on)
-                for condition in item.conditions for viewer in item.viewers for case in batch
-            ]  # fmt: skip
-            if self._done.issuperset(ids):
+    def sweep(self, workers: Workers | None = None) -> None:
+        """Do what is not on file yet, here or in workers."""
+        done = self._done
+        work = [(batch, item) for batch in range(len(self._batches)) for item in range(len(self._items))]
+        left = [one for one in work if not done.issuperset(self._ids(*one))]
+        found: Iterator[list[Answer]]
+        if workers is None:
+            found = (self.answers(*one) for one in left)
+        else:
+            found = workers.map("answers", ((*one, self._known_clean(one[0])) for one in left))
+        total, label = len(self.cases) * len(self._items), "attacking studies, once per condition"
+        for one in track(work, label, total, size=lambda one: len(self._batches[one[0]])):
+            ids = self._ids(*one)
+            if done.issuperset(ids):
                 continue
-            if batch[0].id not in images:
-                images = {case.id: self.cases.image(case) for case in batch}
-            by_id = {answer.id: answer for answer in self._answers(batch, item, images)}
+            by_id = {answer.id: answer for answer in next(found)}
             for key in ids:
-                if key not in self._done:
+                if key not in done:
                     self.run.append(ANSWERS_FILE, answer := by_id[key])
-                    self._done.add(key)
                     if answer.condition == CLEAN:
                         self._clean[answer.model, answer.study] = answer.image
+
+    def answers(self, batch: int, item: int, clean: Sequence[tuple[str, str, ImageAnswer]] = ()) -> list[Answer]:
+        """Every answer of one work item for one batch.
+
+        Args:
+            clean: Model, study and answer to the clean image, as far as known; the others are computed first.
+        """
+        cases, what = self._batches[batch], self._items[item]
+        if cases[0].id not in self._images:
+            self._images = {case.id: self.cases.image(case) for case in cases}
+        self._clean |= {(model, study): answer for model, study, answer in clean}
+        if item and len(self._known_clean(batch)) < len(cases) * len(self.models):
+            self._remember(self._answers(cases, self._items[0], self._images))
+        found = self._answers(cases, what, self._images)
+        self._remember(found)
+        return found
+
+    def _remember(self, answers: Sequence[Answer]) -> None:
+        self._clean |= {(one.model, one.study): one.image for one in answers if one.condition == CLEAN}
+
+    def _known_clean(self, batch: int) -> list[tuple[str, str, ImageAnswer]]:
+        keys = [(model.key, case.id) for model in self.models for case in self._batches[batch]]
+        return [(*key, self._clean[key]) for key in keys if key in self._clean]
+
+    def _ids(self, batch: int, item: int) -> list[str]:
+        """The ids of the answers of a work item for a batch, in the order of the file."""
+        what = self._items[item]
+        return [
+            answer_id(viewer.key, condition, case.id, what.crafted_on)
+            for condition in what.conditions for viewer in what.viewers for case in self._batches[batch]
+        ]  # fmt: skip
 
     def work_items(self) -> Iterator[WorkItem]:
         """Clean images, corruptions, then the attacks on each model; a control once for all models."""

@@ -21,6 +21,7 @@ from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
+from cxrlab.core.workers import Workers
 from cxrlab.evaluation.generate import GREY
 from cxrlab.evaluation.image_dependence import MINIMUM_PATIENTS, measure_image_dependence, pair_with_other_patients
 from cxrlab.metrics.base import Metric, Tally, mean_tally
@@ -44,25 +45,49 @@ _TOLERANCE = 1e-3  # of a mean loss, relative to what the strongest attack gaine
 AnswersByStudy = Mapping[str, ImageAnswer]  # study → answer
 
 
-def examine_control_images(run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig) -> None:
+def examine_control_images(
+    run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig, workers: Workers | None = None
+) -> None:
     """Examine control images of some studies with every model; one line each in controls.jsonl."""
-    order = generator(config.seed, "controls").permutation(len(cases))[: config.control_studies]
-    chosen = [cases.all[place] for place in sorted(order.tolist())]
+    chosen = _with_controls(cases, config)
     done = run.done(CONTROLS)
     batch_size = BatchSize(config.batch_size, run.folder)
     work = [(control, model) for control in config.controls for model in models]
+    left = [
+        (control, model)
+        for control, model in work
+        if not done.issuperset(f"{model.key}|{control}|{case.id}" for case in chosen)
+    ]
+    found: Iterator[dict[str, ImageAnswer] | None]
+    if workers is None:
+        found = (answers_to_control(control, model, cases, config, batch_size) for control, model in left)
+    else:
+        found = workers.map("answers_to_control", ((control, model.key) for control, model in left))
     for control, model in track(work, "examining control images", len(work) * len(chosen), size=lambda _: len(chosen)):
         keys = {case.id: f"{model.key}|{control}|{case.id}" for case in chosen}
-        if not chosen or done.issuperset(keys.values()):
+        if done.issuperset(keys.values()) or (answers := next(found)) is None:
             continue
-        images = control_images(control, cases, chosen, config.seed)
-        if images is None:
-            continue
-        answers = dict(batch_size.map(chosen, partial(_examine, model, images)))
         for case in chosen:
             if keys[case.id] not in done:
                 line = {"id": keys[case.id], "model": model.key, "control": control, "study": case.id}
                 run.append(CONTROLS, {**line, "image": answers[case.id]})
+
+
+def _with_controls(cases: Cases, config: RobustnessConfig) -> list[Case]:
+    """The studies that get control images."""
+    order = generator(config.seed, "controls").permutation(len(cases))[: config.control_studies]
+    return [cases.all[place] for place in sorted(order.tolist())]
+
+
+def answers_to_control(
+    control: str, model: AuditedModel, cases: Cases, config: RobustnessConfig, batch_size: BatchSize
+) -> dict[str, ImageAnswer] | None:
+    """Study → what a model returns for its control image; None where such images cannot be made."""
+    chosen = _with_controls(cases, config)
+    if (images := control_images(control, cases, chosen, config.seed)) is None:
+        return None
+    model.clear_cache()  # as after a restart: an image that was examined in another batch may differ in the last bit
+    return dict(batch_size.map(chosen, partial(_examine, model, images)))
 
 
 def _examine(
