@@ -56,9 +56,11 @@ def words_of(command: str, phantom: Path, tiny: str) -> list[str]:
         "generate": ["--split", "train", "--n", "13", "--batch-size", "2", "--control-studies", "5",
                      "--decoding.max-new-tokens", "6"],
         "prefer sample": ["--n", "13", "--batch-size", "2", "--answers", "2", "--greedy", "--max-new-tokens", "6"],
-        "robustness": ["--split", "train", "--n", "10", "--batch-size", "4", "--attacks", "pgd,random-report,noise", "--eps", "4/255",
-                       "--attack.steps", "2", "--attack.queries", "4", "--control-studies", "5", "--trials", "20",
-                       "--triptychs", "2", "--decoding.max-new-tokens", "6"],
+        "robustness": [
+            "--split", "train", "--n", "10", "--batch-size", "4", "--attacks", "pgd,random-report,noise",
+            "--eps", "4/255", "--attack.steps", "2", "--attack.queries", "4", "--control-studies", "5",
+            "--trials", "20", "--triptychs", "2", "--decoding.max-new-tokens", "6",
+        ],
     }[command]  # fmt: skip
     return [*command.split(), "--model", tiny, "--data", str(phantom), *more]
 
@@ -97,6 +99,41 @@ def test_workers_write_the_files_of_one_process(
     assert files(tmp_path / "run") == local(command)
 
 
+@pytest.mark.slow
+def test_memory_that_runs_out_in_a_worker_halves_the_batches_of_all(
+    phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, sizes = generation.generate_batch, []
+
+    def small(writer: Any, images: Any, keys: Any) -> Any:
+        sizes.append(len(keys))
+        if len(keys) > 2:
+            raise MemoryError
+        return whole(writer, images, keys)
+
+    monkeypatch.setattr(generation, "generate_batch", small)
+    words = [
+        "generate",
+        "--model",
+        f"retrieval:{phantom}",
+        "--data",
+        str(phantom),
+        "--split",
+        "val",
+        "--batch-size",
+        "8",
+    ]
+    assert main([*words, "--out", str(tmp_path / "local")]) == 0
+    alone = sizes[:]
+    sizes.clear()
+    monkeypatch.setattr(generation, "open_workers", pickled_workers)
+    assert main([*words, "--out", str(tmp_path / "shared")]) == 0
+    assert sizes == alone and 8 in sizes and 4 in sizes and 2 in sizes
+    assert "continuing with 2" in capsys.readouterr().err
+    assert files(tmp_path / "shared") == files(tmp_path / "local")
+    assert (tmp_path / "shared" / "batch.json").read_bytes() == (tmp_path / "local" / "batch.json").read_bytes()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("command", EVIDENCE)
 def test_a_killed_worker_of_ray_changes_nothing(
@@ -105,7 +142,7 @@ def test_a_killed_worker_of_ray_changes_nothing(
     module, name = MODULES[command]
     make = getattr(module, name)
     killed = tmp_path / "killed"
-    monkeypatch.setattr(module, name, partial(open_dying, make, killed))
+    monkeypatch.setattr(module, name, partial(open_dying, make, killed, 3))
     assert main([*words_of(command, phantom, tiny), "--out", str(tmp_path / "run"), "--quiet", *RAY]) == 0
     assert killed.is_file()
     assert files(tmp_path / "run") == local(command)

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import shared_work
 from shared_work import Dying, DyingWorker, Squares, helpers_for_workers, launcher
 
+from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.workers import Engine, Process, RayWorkers, open_workers
 
@@ -73,6 +76,59 @@ def test_without_an_engine_a_launcher_is_not_heeded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORLD_SIZE", "2")
     with open_workers(Squares, None) as workers:
         assert workers is None
+
+
+def cluster(monkeypatch: pytest.MonkeyPatch, hosts: list[str], **resources: float) -> None:
+    """A stand-in for Ray with these machines."""
+    nodes = [{"Alive": True, "NodeManagerAddress": host} for host in hosts]
+    stand_in = SimpleNamespace(
+        is_initialized=lambda: True, nodes=lambda: nodes, cluster_resources=lambda: resources,
+        util=SimpleNamespace(get_node_ip_address=lambda: "10.0.0.1"),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", stand_in)
+
+
+@pytest.mark.parametrize(
+    ("settings", "resources", "workers", "gpus"),
+    [
+        ({}, {"CPU": 16.0}, 8, 0),
+        ({}, {"CPU": 1.0}, 1, 0),
+        ({}, {"CPU": 16.0, "GPU": 4.0}, 4, 1),
+        ({"gpus_per_worker": 0.5}, {"CPU": 16.0, "GPU": 4.0}, 8, 0.5),
+        ({"gpus_per_worker": 2.0}, {"CPU": 16.0, "GPU": 5.0}, 2, 2),
+        ({"workers": 3}, {"CPU": 16.0, "GPU": 4.0}, 3, 1),
+        ({"workers": 3, "gpus_per_worker": 0.0}, {"CPU": 16.0, "GPU": 1.0}, 3, 0),
+    ],
+)
+def test_there_is_a_worker_per_gpu_or_per_two_cores(
+    settings: dict, resources: dict, workers: int, gpus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(monkeypatch, ["10.0.0.1"], **resources)
+    started = RayWorkers(Squares, Engine("ray", **settings))
+    started.start([], None)
+    assert (started.count, started.gpus) == (workers, gpus)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"), [({"workers": 3}, "3 GPUs"), ({"workers": 17, "gpus_per_worker": 0.0}, "16 cores")]
+)
+def test_more_workers_than_there_are_gpus_or_cores_are_refused(
+    settings: dict, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(monkeypatch, ["10.0.0.1"], CPU=16.0, GPU=2.0)
+    with pytest.raises(ConfigError, match=named):
+        RayWorkers(Squares, Engine("ray", **settings)).start([], None)
+
+
+def test_patients_data_go_to_other_machines_of_a_cluster_with_a_permission_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster(monkeypatch, ["10.0.0.1", "10.0.0.2"], CPU=16.0)
+    workers = RayWorkers(Squares, Engine("ray", ray_address="auto"))
+    with pytest.raises(ConfigError, match="10.0.0.2"):
+        workers.start([EgressData("patients", synthetic=False)], None)
+    workers.start([EgressData("phantom", synthetic=True)], None)
+    workers.start([EgressData("patients", synthetic=False)], "Dr. A. Example, data protection officer, protocol 12")
 
 
 @pytest.mark.full

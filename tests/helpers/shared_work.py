@@ -120,9 +120,9 @@ class DyingWorker:
         return getattr(self._worker, method)
 
 
-def open_dying(make: Callable[..., Any], killed: Path, *given: Any) -> DyingWorker:
-    """The worker of a command, which dies once at its third call."""
-    return DyingWorker(partial(make, *given), killed, 3)
+def open_dying(make: Callable[..., Any], killed: Path, call: int, *given: Any) -> DyingWorker:
+    """The worker of a command, which dies once at this call."""
+    return DyingWorker(partial(make, *given), killed, call)
 
 
 def killed_after(lines: int, file: str, words: Sequence[str], before: Sequence[str] = ()) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
 from cxrlab.cli.plans import folder, planned
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.workers import Engine
 from cxrlab.robustness.config import HardenConfig, RobustnessConfig
 from cxrlab.studies.leaderboard import LeaderboardConfig
@@ -43,6 +44,8 @@ def robustness(
         plan: Time one batch under every attack and corruption, print how long the whole audit takes, and write nothing.
     """
     if plan:
+        if engine != "local":
+            raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")
         from cxrlab.robustness.audit_plan import plan_audit
 
         return planned(plan_audit(config, out))

@@ -193,15 +193,15 @@ class RayWorkers(Workers):
         resources = ray.cluster_resources()
         gpus = resources.get("GPU", 0.0)
         share = self._engine.gpus_per_worker
-        self._gpus = share = min(1.0, gpus) if share is None else share
-        self._count = asked or int(gpus // share if share else (resources.get("CPU", 1) // CORES)) or 1
-        if self._count * share > gpus:
+        self.gpus = share = min(1.0, gpus) if share is None else share
+        self.count = asked or int(gpus // share if share else (resources.get("CPU", 1) // CORES)) or 1
+        if self.count * share > gpus:
             raise ConfigError(
-                f"workers={self._count} with gpus_per_worker={share:g} need {self._count * share:g} GPUs, and Ray has "
+                f"workers={self.count} with gpus_per_worker={share:g} need {self.count * share:g} GPUs, and Ray has "
                 f"{gpus:g}; give fewer --workers, or --gpus-per-worker 0 for the CPU."
             )
-        if self._count > resources.get("CPU", 0):
-            raise ConfigError(f"workers={self._count} is more than the {resources.get('CPU', 0):g} cores of Ray.")
+        if self.count > resources.get("CPU", 0):
+            raise ConfigError(f"workers={self.count} is more than the {resources.get('CPU', 0):g} cores of Ray.")
 
     def map(self, method: str, tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """By a pool of actors, each with one task at a time."""
@@ -211,7 +211,7 @@ class RayWorkers(Workers):
         more = True
         try:
             while True:
-                while more and begun - turn < AHEAD * self._count:
+                while more and begun - turn < AHEAD * self.count:
                     if (task := next(waiting, None)) is None:
                         more = False
                         break
@@ -241,11 +241,11 @@ class RayWorkers(Workers):
 
     def _start_actors(self) -> list[Any]:
         if not self._actors:
-            kind = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)(
+            kind = self._ray.remote(num_cpus=1, num_gpus=self.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)(
                 _RayActor
             )
             threads = os.environ.get(_THREADS) or str(usable_cores())
-            self._actors = [kind.remote(self._make, threads, str(Path.cwd())) for _ in range(self._count)]
+            self._actors = [kind.remote(self._make, threads, str(Path.cwd())) for _ in range(self.count)]
         return self._actors
 
     def _end_actors(self) -> None:
