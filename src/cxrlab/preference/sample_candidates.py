@@ -156,6 +156,7 @@ def plan_sampling(config: SampleConfig, out: Path | None = None) -> Plan:
         return Plan("prefer sample", ())
     done = count_lines(out, CANDIDATES) if state == "begun" else 0
     ids, writer, images = _prepare(config)
+    assert isinstance(writer, Sampler)
     each = config.answers + config.greedy
     if writer.model.capabilities.black_box:
         most = config.max_new_tokens * each * (len(ids) - done)
