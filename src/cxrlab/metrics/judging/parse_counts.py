@@ -13,6 +13,7 @@ from cxrlab.metrics.judging.count_formats import (
     CELLS,
     KINDS,
     MATCHED,
+    WEIGHTS,
     Cell,
     Count,
     Parsed,
@@ -30,6 +31,7 @@ from cxrlab.metrics.judging.count_formats import (
     weight_of,
 )
 
+_NUMBERED_KINDS = 4  # kinds in a row whose counts rise by one; fewer may be counts
 MOST_UNITS = 60  # lists of counts in one answer; a judge that has understood the question writes fewer
 
 
@@ -64,6 +66,8 @@ def parse_counts(answer: Answer, *, matched: bool = False) -> Parsed:
             parsed = _merge(own, [problem for unit in units for problem in unit.problems], matched)
             if parsed.status is Reading.FAILED:
                 return parsed
+            if numbered := _numbered_weight(parsed.counts):
+                return Parsed(Reading.FAILED, reason=f"the numbers of {numbered} errors only number the kinds")
             totals = [*stated_totals(region.text, answer), *(total for unit in own for total in unit.totals)]
             if wrong := contradiction(parsed.counts, totals):
                 return Parsed(Reading.FAILED, reason=f"the answer contradicts itself: {wrong}")
@@ -83,6 +87,16 @@ def parse_counts(answer: Answer, *, matched: bool = False) -> Parsed:
         else:
             reasons.append("no counts by kind were found in the answer")
     return Parsed(Reading.FAILED, reason=reasons[0])
+
+
+def _numbered_weight(counts: Mapping[Cell, float]) -> str | None:
+    """The weight whose counts rise by one from each kind to the next (1, 2, 3, …): list numbers, not counts."""
+    for weight in WEIGHTS:
+        values = [counts[weight, kind] for kind in KINDS if (weight, kind) in counts]
+        steps = {after - before for before, after in zip(values, values[1:], strict=False)}
+        if len(values) >= _NUMBERED_KINDS and steps == {1}:
+            return weight
+    return None
 
 
 def _read_units(text: str, answer: Answer) -> list[Unit]:
