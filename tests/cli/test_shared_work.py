@@ -16,6 +16,7 @@ from cxrlab.core.runs import state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation import generate as generation
+from cxrlab.evaluation import score as scores
 from cxrlab.preference import sample_candidates as sampling
 from cxrlab.robustness import audit as audits
 
@@ -174,6 +175,56 @@ def test_a_killed_launch_is_finished_by_one_worker_of_ray(
     )
     assert main([*words, "--engine", "ray", "--workers", "1"]) == 0
     assert files(out) == local(command)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,100 pairs of a few reports: three parts."""
+    reports = [
+        "Clear lungs.",
+        "Small left pleural effusion.",
+        "Cardiomegaly. No effusion.",
+        "Right apical pneumothorax.",
+    ]
+    rows = [
+        f"s{n},p{n // 2},{reports[n % 4]},{reports[(n * n + n // 3) % 4]} {'Stable.' * (n % 3 == 0)}"
+        for n in range(2100)
+    ]
+    file = tmp_path_factory.mktemp("texts") / "pairs.csv"
+    file.write_text("\n".join(["id,patient,reference,candidate", *rows]) + "\n")
+    return file
+
+
+def scoring(texts: Path, out: Path) -> list[str]:
+    metrics = "bleu4:coco,cider:coco,findings,errors"
+    return ["score", str(texts), "--metrics", metrics, "--trials", "20", "--workers", "2", "--out", str(out), "--quiet"]
+
+
+@pytest.mark.slow
+def test_parts_that_workers_count_give_the_scores_of_one_process(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(texts.read_text().splitlines()[:50]) + "\n")
+    monkeypatch.setattr(scores, "PART", 16)
+    assert main(scoring(few, tmp_path / "local")) == 0
+    monkeypatch.setattr(scores, "open_workers", pickled_workers)
+    assert main(scoring(few, tmp_path / "shared")) == 0
+    assert files(tmp_path / "shared") == files(tmp_path / "local")
+    assert {"scores.json", "per_study.jsonl", "tallies.npz"} <= files(tmp_path / "shared").keys()
+
+
+@pytest.mark.full
+def test_scores_by_ray_with_a_killed_worker_and_by_a_launch_are_those_of_one_process(
+    ray: Any, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(scoring(texts, tmp_path / "local")) == 0
+    assert launched(scoring(texts, tmp_path / "launched")) == 0
+    killed = tmp_path / "killed"
+    monkeypatch.setattr(scores, "ScoreWorker", partial(open_dying, scores.ScoreWorker, killed, 1))
+    assert main([*scoring(texts, tmp_path / "ray"), "--engine", "ray"]) == 0
+    assert killed.is_file()
+    assert files(tmp_path / "ray") == files(tmp_path / "launched") == files(tmp_path / "local")
 
 
 def launched(words: list[str]) -> int:

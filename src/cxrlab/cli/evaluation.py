@@ -67,7 +67,13 @@ def generate(
 
 
 def score(
-    config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None, plan: bool = False
+    config: ScoreConfig,
+    out: Path | None = None,
+    write_rexrank: Path | None = None,
+    plan: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    gpus_per_worker: float | None = None,
+    ray_address: str | None = None,
 ) -> Result:
     """Score predictions against references: every metric with its interval, beside controls that ignore the image.
 
@@ -88,6 +94,8 @@ def score(
         plan: Score a few pairs, count the requests of judges with their tokens and price, and write and send nothing.
     """
     if plan:
+        if engine != "local":
+            raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")
         from cxrlab.evaluation.score_plan import plan_score
 
         return planned(plan_score(config, out))
@@ -99,7 +107,7 @@ def score(
     if write_rexrank is not None:
         _write_rexrank(write_rexrank, config)
         note.append(f"predictions in the form of ReXrank: {write_rexrank}")
-    found = run_score(config, out)
+    found = run_score(config, out, Engine(engine, config.workers * (engine == "ray"), gpus_per_worker, ray_address))
     preset = PRESETS[config.preset] if config.preset else ()
     rows = [row.resolve(vars(config), tuple(found["metrics"])) for row in preset]
     everything = config.all or bool(config.metrics)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -35,6 +35,7 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.core.tables import as_html, as_text, output_width
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import Group, observation
+from cxrlab.core.workers import Engine, Workers, open_workers
 from cxrlab.data.parallel import ordered_map
 from cxrlab.evaluation.config import ScoreConfig, ScoreSettings
 from cxrlab.evaluation.generate import PREDICTIONS
@@ -52,6 +53,7 @@ from cxrlab.evaluation.select_metrics import (
     count_answers,
     evidence_for_pair,
     list_gated_families,
+    list_given_families,
     open_judges,
     select_metrics,
     separate_judges,
@@ -134,17 +136,22 @@ def score_inputs(
     settings: ScoreSettings,
     extra: Sequence[Family] = (),
     judges: Sequence[OpenJudge] = (),
+    workers: Workers | None = None,
 ) -> ScoreSheet:
-    """Score matched pairs by the chosen metrics, those of `extra` families included, and by open judges."""
+    """Score matched pairs by the chosen metrics, those of `extra` families included, and by open judges.
+
+    Args:
+        workers: With a `ScoreWorker` of the same inputs and settings each; processes of this machine when None.
+    """
     seed, trials, level = settings.seed, settings.trials, settings.level
-    batch, notes = Batch(inputs.pairs), []
-    floors = {}
-    for name, control in FLOORS.items() if settings.floors else ():
-        if (candidates := control(batch, generator(seed, "control", name))) is None:
-            notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
-        else:
-            floors[name] = candidates
-    counts = count_in_parts(batch, floors, chosen, extra, devices=settings.slices, workers=settings.workers)
+    batch = Batch(inputs.pairs)
+    floors = make_floors(batch, settings)
+    notes = [
+        f"no floor '{name}': it needs studies of several patients, none with more than half of them"
+        for name in FLOORS
+        if settings.floors and name not in floors
+    ]
+    counts = count_in_parts(batch, floors, chosen, extra, settings, workers)
     tallies = counts.tallies
     if all(pair.reference is None for pair in batch.pairs):
         notes.append("no reference has a text, so nothing has a value; is --section the right one?")
@@ -202,27 +209,39 @@ class Counts:
     devices: Sequence[bool | None]  # whether each reference mentions a device; None without a reference
 
 
+def make_floors(batch: Batch, settings: ScoreSettings) -> dict[str, Sequence[str]]:
+    """The candidates of each control that can be made."""
+    made = {
+        name: control(batch, generator(settings.seed, "control", name))
+        for name, control in (FLOORS.items() if settings.floors else ())
+    }
+    return {name: candidates for name, candidates in made.items() if candidates is not None}
+
+
 def count_in_parts(
     batch: Batch,
     floors: Mapping[str, Sequence[str]],
     chosen: MetricSelection,
     extra: Sequence[Family],
-    *,
-    devices: bool,
-    workers: int = 1,
+    settings: ScoreSettings,
+    workers: Workers | None = None,
 ) -> Counts:
     """Count every metric and floor, a thousand pairs at a time, so that memory holds the readings of these alone.
 
-    The first part is counted here, which fills what the others share; they are counted in `workers` processes, besides
-    `extra` families, whose models stay in this process, and families that need the parts in order.
+    The first part is counted here, which fills what the others share; they are counted by `workers`, or in processes
+    of this machine, besides `extra` families, whose models stay in this process, and families that need the parts in
+    order.
     """
-    several = len(batch) > PART
-    every = families(chosen.ready)
-    here = [family for family in every if several and getattr(family, "in_order", False)]
-    job = _Job(batch, floors, [family for family in every if family not in here], chosen.ready, devices, several)
+    job, here = _plan_parts(batch, floors, chosen, settings)
+    several = job.several
     first = _count_part(job, 0)
     form = replace(first, tallies={key: dict(by_name) for key, by_name in first.tallies.items()})
-    others = ordered_map(partial(_packed_part, job), range(PART, len(batch), PART), workers if several else 1)
+    starts = range(PART, len(batch), PART)
+    others: Generator[_Packed, None, None]
+    if workers is None:
+        others = ordered_map(partial(_packed_part, job), starts, settings.workers if several else 1)
+    else:
+        others = (packed for packed in workers.map("count", ((start,) for start in starts)))
     counted: dict[str, list[list[Tally]]] = {key: [] for key in ("", *floors)}
     errors: list[tuple[ReportError, ...]] = []
     with_device: list[bool | None] = []
@@ -245,6 +264,30 @@ def count_in_parts(
     tallies = join_tallies(counted.pop(""))
     values = {key: {tally.metric.name: tally.value for tally in join_tallies(found)} for key, found in counted.items()}
     return Counts(tallies, values, errors, with_device)
+
+
+def _plan_parts(
+    batch: Batch, floors: Mapping[str, Sequence[str]], chosen: MetricSelection, settings: ScoreSettings
+) -> tuple[_Job, list[Family]]:
+    """What any process may count of a part, and the families that need the parts in order."""
+    several, every = len(batch) > PART, families(chosen.ready)
+    here = [family for family in every if several and getattr(family, "in_order", False)]
+    others = [family for family in every if family not in here]
+    return _Job(batch, floors, others, chosen.ready, settings.slices, several), here
+
+
+class ScoreWorker:
+    """The texts and metrics of a run of `score`, in a worker."""
+
+    def __init__(self, config: ScoreConfig) -> None:
+        batch = Batch(load_inputs(config.references, config.predictions, **config.matching).pairs)
+        names, judges = chosen_metrics(config)
+        chosen = select_metrics(names, list_given_families(config), beside_judges=bool(judges))
+        self._job, _ = _plan_parts(batch, make_floors(batch, config), chosen, config)
+
+    def count(self, start: int) -> _Packed:
+        """The counts of the part from this pair on."""
+        return _packed_part(self._job, start)
 
 
 @dataclass(frozen=True)
@@ -330,12 +373,20 @@ def _unpacked(packed: _Packed, form: _Part) -> _Part:
     return _Part(tallies, errors, devices)
 
 
-def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]:
+def run_score(config: ScoreConfig, out: Path | None = None, engine: Engine | None = None) -> Mapping[str, Any]:
     """Score and write the run folder; returns the content of `scores.json`.
 
     A finished run with the same settings and texts is left as it is; other texts are an error. A resumed run scores
     again what needs no model, and asks judges only what has no answer yet.
+
+    Args:
+        engine: Share the parts of a thousand pairs among workers; the files are those of one process.
     """
+    with open_workers(partial(ScoreWorker, config), engine) as workers:
+        return _run_score(config, out, workers)
+
+
+def _run_score(config: ScoreConfig, out: Path | None, workers: Workers | None) -> Mapping[str, Any]:
     inputs = load_inputs(config.references, config.predictions, **config.matching)
     # A new file of graphs under the same name is another input.
     if config.graphs is not None and not by_package(config.graphs):
@@ -355,11 +406,13 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     with open_judges(judges, config.llm, inputs.egress_data, out, config.judging) as opened:
         extra = build_extra_families(config)
         chosen = select_metrics(names, extra, beside_judges=bool(opened))
+        if workers is not None:
+            workers.start(inputs.egress_data, config.llm.connection.egress_permission)
         if out is None:
-            sheet = score_inputs(inputs, chosen, config, extra, opened)
+            sheet = score_inputs(inputs, chosen, config, extra, opened, workers)
         else:
             with Run.open(out, config, seed=config.seed, operational=_OPERATIONAL) as run:
-                sheet = score_inputs(inputs, chosen, config, extra, opened)
+                sheet = score_inputs(inputs, chosen, config, extra, opened, workers)
                 write_sheet(run, sheet)
     scores: Mapping[str, Any] = plain(sheet.to_json())
     return scores
