@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 import pickle
@@ -201,8 +202,9 @@ def follow_parent() -> None:
 
 
 def _start_worker() -> None:
-    """Use one thread for the linear algebra of each worker."""
+    """Use one thread for the linear algebra of each worker, and leave the memory shared with the parent untouched."""
     follow_parent()
+    gc.freeze()  # a collection would write to every object of the parent, and so copy the memory of all of them
     for name in _THREAD_VARIABLES:
         os.environ[name] = "1"
     _pin_loaded_blas()
