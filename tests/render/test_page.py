@@ -172,6 +172,7 @@ NO_RUN = {  # commands that write no run folder
         "doctor",
         "leaderboard",
         "data import table",
+        "data import parquet",
         "data import dicom",
         "data card",
     ),
