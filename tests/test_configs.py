@@ -63,8 +63,8 @@ def test_the_command_in_the_header_is_valid_and_reads_this_file(file: Path, monk
 
 PLANNED = frozenset(
     {
-        "data make phantom", "data structure", "extract", "generate", "prefer judge", "prefer sample", "robustness",
-        "score", "train align", "train encoder", "train finetune",
+        "data make phantom", "data structure", "extract", "generate", "harden", "prefer judge", "prefer sample",
+        "prefer train", "robustness", "score", "train align", "train encoder", "train finetune",
     }
 )  # fmt: skip
 

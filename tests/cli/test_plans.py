@@ -55,6 +55,12 @@ def test_data_commands_plan_and_write_nothing(
     assert main([*make, "--plan", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["work"][0]["count"], found["disk_gb"] > 0, list(tmp_path.iterdir())) == (12, True, [])
+    assert (
+        main(["data", "make", "scenes", "--n", "9", "--size", "32", "--workers", "1", "--quiet", "--plan", "--json"])
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert (found["work"][0]["count"], found["disk_gb"] > 0, list(tmp_path.iterdir())) == (9, True, [])
     assert main(make) == 1 and "--out is missing" in capsys.readouterr().err
     assert main([*make, "--out", "corpus"]) == 0
     capsys.readouterr()

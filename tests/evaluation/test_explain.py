@@ -21,7 +21,7 @@ from cxrlab.data.config import ScenesConfig
 from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation import explain as room
 from cxrlab.evaluation.config import ExplainConfig
-from cxrlab.evaluation.explain import explain
+from cxrlab.evaluation.explain import explain, plan_explanation
 
 TEXT = "Small left effusion. No right effusion."
 
@@ -56,8 +56,12 @@ def test_a_word_gives_pictures_arrays_and_a_record(folder: Path, image: Path, tm
 
 def test_every_word_by_default_and_a_finished_run_is_read_back(folder: Path, image: Path, tmp_path: Path) -> None:
     config = ExplainConfig(f"hf:{folder}", image=image, report=TEXT, maps=("max-mean",))
+    (work,) = plan_explanation(config, tmp_path / "run").work
+    assert not (tmp_path / "run").exists()
     done = explain(config, tmp_path / "run")
     assert [word.word for word in done.words] == ["small", "left", "effusion", "no", "right"]
+    assert (work.count, work.measured) == (sum(len(word.spans) for word in done.words), 2)
+    assert not plan_explanation(config, tmp_path / "run").work
     before = content(tmp_path / "run")
     assert explain(config, tmp_path / "run") == done and content(tmp_path / "run") == before
 

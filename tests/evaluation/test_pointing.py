@@ -23,7 +23,7 @@ from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation import pointing as room
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.pointing import Kind, find_reported, pointing
+from cxrlab.evaluation.pointing import Kind, find_reported, plan_pointing, pointing
 from cxrlab.evaluation.saliency_maps import GRADIENTS
 
 pytestmark = pytest.mark.slow
@@ -78,6 +78,17 @@ def test_looking_at_the_finding_is_a_hit(tmp_path: Path, planted: PlantedModel) 
     assert row["mass"].value == pytest.approx((0.375 + 1 / 64) / (0.375 + 16 / 64), rel=1e-5)
     assert (table.studies, table.present, table.reported) == (3, 3, 3)
     assert table.maps["layer:1"].by_observation["nodule"].value == 1.0
+
+
+def test_the_plan_counts_the_studies_and_writes_nothing(tmp_path: Path, planted: PlantedModel) -> None:
+    given = config(corpus(tmp_path / "c"), batch_size=2)
+    before = sorted(tmp_path.rglob("*"))
+    (work,) = plan_pointing(given, tmp_path / "run").work
+    assert (
+        (work.count, work.measured, work.left) == (3, 2, 3) and work.seconds and sorted(tmp_path.rglob("*")) == before
+    )
+    pointing(given, tmp_path / "run")
+    assert not plan_pointing(given, tmp_path / "run").work
 
 
 def test_looking_elsewhere_is_none(tmp_path: Path, planted: PlantedModel) -> None:

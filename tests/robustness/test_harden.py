@@ -27,7 +27,7 @@ from cxrlab.models.model_card import ModelCard, read_model_card, write_model_car
 from cxrlab.models.model_registry import load_encoder
 from cxrlab.robustness.config import HARDENING_LOSSES, HardenConfig
 from cxrlab.robustness.encoder_features import open_vision_encoder
-from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances
+from cxrlab.robustness.harden import batch_of, harden, plan_hardening, planned_steps, rate_at, squared_distances
 
 pytestmark = pytest.mark.slow
 
@@ -263,3 +263,16 @@ def test_what_cannot_be_hardened_is_reported_before_a_folder_is_made(config: Har
     with pytest.raises(DataError, match="no frontal image in its val split"):
         harden(replace(config, data=tmp_path / "corpus"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_plan_has_the_steps_and_images_of_the_training(config: HardenConfig, tmp_path: Path) -> None:
+    plan = plan_hardening(replace(config, steps=5), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+    training, found = harden(replace(config, steps=5), tmp_path / "run")
+    images, steps, measured = plan.work
+    assert (steps.count, steps.measured, measured.count) == (training.steps, 3, found["measured"]["n"])
+    assert (
+        images.count == training.rows + measured.count and plan.facts["trained_weights"] == training.trained_parameters
+    )
+    assert plan.seconds > 0 and plan.disk_gb and not plan.untimed
+    assert not plan_hardening(replace(config, steps=5), tmp_path / "run").work

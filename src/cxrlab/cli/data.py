@@ -89,13 +89,20 @@ def make_phantom(config: PhantomConfig, out: Path | None = None, plan: bool = Fa
     return _made(make(config, out))
 
 
-def make_scenes(config: ScenesConfig, out: Path) -> Result:
+def make_scenes(config: ScenesConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Make a corpus of captioned colour images without any chest.
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
+
+    Args:
+        plan: Draw a few scenes, print time and disk of the whole corpus, and write nothing.
     """
     from cxrlab.data.synthetic_scenes import make_scenes as make
+    from cxrlab.data.synthetic_scenes import plan_scenes
 
+    if plan:
+        return planned(plan_scenes(config, out))
+    out = folder(out)
     return _made(make(config, out))
 
 

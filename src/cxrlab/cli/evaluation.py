@@ -266,13 +266,22 @@ def _finished_before(out: Path | None) -> list[str]:
     return [f"{out} was finished before and is unchanged; to compute again, choose another folder with --out"]
 
 
-def explain(config: ExplainConfig, out: Path) -> Result:
+def explain(config: ExplainConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Attention and gradient maps of a generated word, as overlays on the image and as arrays.
 
     Attention maps are those of the position that generates the word, to the patches of the image; gradient maps show
     which pixels change the word's probability. RUN/explain has an overlay and the array of each word, RUN/words.png all
     overlays on one sheet, RUN/explain.json their description.
+
+    Args:
+        out: Run folder.
+        plan: Generate the report and explain two of its words, print how long all take, and write nothing.
     """
+    if plan:
+        from cxrlab.evaluation.explain import plan_explanation
+
+        return planned(plan_explanation(config, out))
+    out = folder(out)
     from cxrlab.evaluation.explain import explain as run
 
     done = run(config, out)
@@ -281,12 +290,21 @@ def explain(config: ExplainConfig, out: Path) -> Result:
     return Result(f"{columns(lines)}\n{count} explained; see {out}", done)
 
 
-def pointing(config: PointingConfig, out: Path) -> Result:
+def pointing(config: PointingConfig, out: Path | None = None, plan: bool = False) -> Result:
     """The pointing game: does the maximum of a word's map lie on the finding that the word names?
 
     Needs a corpus with exact masks. RUN/pointing.json has for each map the share of hits with its interval by patient,
     beside that of a random cell, and the share of the map inside the mask, beside the mask's share of the image.
+
+    Args:
+        out: Run folder.
+        plan: Score a batch of studies, print how long the whole run takes and in how much memory, and write nothing.
     """
+    if plan:
+        from cxrlab.evaluation.pointing import plan_pointing
+
+        return planned(plan_pointing(config, out))
+    out = folder(out)
     from cxrlab.evaluation.pointing import pointing as run
 
     table = run(config, out)

@@ -140,14 +140,23 @@ def _percent(share: float) -> str:
     return number(share) if share != share else f"{100 * share:.1f} %"
 
 
-def train(config: PreferConfig, out: Path, seed: int | None = None) -> Result:
+def train(config: PreferConfig, out: Path | None = None, seed: int | None = None, plan: bool = False) -> Result:
     """Align a report model with preference pairs, and compare it with the model before.
 
     RUN/checkpoint is the aligned model: an adapter on the start, or a whole LLaVA model with --lora-rank 0.
     RUN/preference.json has every metric before and after with the paired difference, the length of reports, the drift
     and closed questions. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
+
+    Args:
+        out: Run folder.
+        plan: Take a few steps, print time, memory and disk of the whole training with its comparison, and write nothing.
     """
+    if plan:
+        from cxrlab.preference.alignment_plan import plan_alignment
+
+        return planned(plan_alignment(seeded(config, seed), out))
+    out = folder(out)
     from cxrlab.preference.train import prefer
 
     done, found = prefer(seeded(config, seed), out)

@@ -93,7 +93,7 @@ def robustness(
     return Result("\n\n".join(part for part in parts if part), found)
 
 
-def harden(config: HardenConfig, out: Path) -> Result:
+def harden(config: HardenConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Fine-tune a model's vision encoder so that attacked images give the features of the clean ones.
 
     Training uses images only; projector and language model stay unchanged. RUN/checkpoint is the whole model, named
@@ -101,7 +101,16 @@ def harden(config: HardenConfig, out: Path) -> Result:
     how far those of clean images have moved. To measure the effect on reports, run generate, score and compare on both
     models. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left
     as it is.
+
+    Args:
+        out: Run folder.
+        plan: Take a few steps and measure a batch, print time, memory and disk of the whole training, and write nothing.
     """
+    if plan:
+        from cxrlab.robustness.harden import plan_hardening
+
+        return planned(plan_hardening(config, out))
+    out = folder(out)
     from cxrlab.robustness.harden import harden as run
 
     done, found = run(config, out)

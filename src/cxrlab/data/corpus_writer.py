@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -18,6 +19,7 @@ from cxrlab.core.atomic_folders import Lock, lock_folder
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, os_error, write_bytes, write_text
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
+from cxrlab.core.plan import Plan, Work, from_two_sizes, scratch_folder
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, Card, read_card
@@ -26,6 +28,7 @@ from cxrlab.data.duplicates import study_text
 from cxrlab.data.parallel import ordered_map
 
 Item = TypeVar("Item")
+_DRAWN = 8, 40  # studies that are drawn for a plan
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,32 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
                     else:
                         writer.append(one)
     return load_corpus(out)
+
+
+def plan_drawing(command: str, count: int, make: Callable[[int, Path], Corpus], out: Path | None = None) -> Plan:
+    """The plan of a drawn corpus: two small ones are drawn in a scratch folder.
+
+    Args:
+        count: Studies of the whole corpus.
+        make: Draws so many studies into a folder.
+        out: Folder of a corpus that may be begun.
+    """
+    disk = 0.0
+    done = sum(1 for _ in load_corpus(out).ids()) if out is not None and (out / CARD).is_file() else 0
+    with scratch_folder() as folder:
+
+        def seconds(number: int) -> float:
+            nonlocal disk
+            start = time.perf_counter()
+            made = make(number, folder / str(number)).path
+            spent = time.perf_counter() - start
+            disk = sum(file.stat().st_size for file in made.rglob("*") if file.is_file()) / number
+            return spent
+
+        each, once, measured = from_two_sizes(seconds, *_DRAWN, count)
+    work = Work("studies drawn", "study", count, each, done, once, measured)
+    facts = {"studies_per_second": 1 / each if each else None}
+    return Plan(command, (work,), disk_gb=disk * count / 1e9, facts=facts)
 
 
 def _make_and_write(

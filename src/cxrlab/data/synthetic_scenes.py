@@ -6,7 +6,7 @@ They replace photographs in the first training of a general model and in queries
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.image_codec import encode_png, to_uint8
+from cxrlab.core.plan import Plan
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import Corpus, assign_split
-from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus, plan_drawing
 from cxrlab.findings.data_files import converted
 
 # Increase it when the same settings yield other pictures or captions than before; it is on every card.
@@ -68,6 +69,11 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
         total=config.n,
     )
     return build_corpus(out, card, recipe, config.workers)
+
+
+def plan_scenes(config: ScenesConfig, out: Path | None = None) -> Plan:
+    """Draw two small corpora with the same settings in a scratch folder; a corpus in `out` is completed."""
+    return plan_drawing("data make scenes", config.n, lambda n, to: make_scenes(replace(config, n=n), to), out)
 
 
 def _study_id(number: int) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,9 @@ from cxrlab.core.egress import EgressData, connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png
+from cxrlab.core.plan import Plan, Work
 from cxrlab.core.records import Span
-from cxrlab.core.runs import Run, finished
+from cxrlab.core.runs import Run, finished, progress
 from cxrlab.core.terminal import track
 from cxrlab.data.contact_sheet import drawable
 from cxrlab.data.corpus import load_corpus
@@ -36,6 +38,9 @@ from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.saliency_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
+
+if TYPE_CHECKING:
+    from cxrlab.models.hf.model import HfModel
 
 OPERATIONAL = connection_operational_fields("loading.connection")  # settings that may change when a run is continued
 
@@ -57,29 +62,11 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
         DataError: When the report has no word, or not the requested one.
         ConfigError: When the model cannot compute a map; see `check_maps_available`.
     """
-    from cxrlab.models.hf.prompting import written_text
-
     if finished(out, config, operational=OPERATIONAL):
         return read_explanation(read_json(out / EXPLAIN))
-    names = [parse_map(name) for name in config.maps]
-    subject = _subject(config)
-    eager = any(name.of_attention for name in names)
-    loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = check_maps_available(open_model(config.model, loading, [subject.egress_data]), names)
-    text = config.report
-    if text is None:
-        text = model.answers([subject.image], [subject.indication], config.decoding)[0][0].text
-    report = written_text(model.processor, text)
-    if not find_words(report):
-        who = "the model generated a report" if config.report is None else "--report is a text"
-        raise DataError(f"{who} without a word, so there is nothing to explain; give --report TEXT with words.")
-    groups: dict[str, list[Span]] = {}  # word in lower case → its occurrences
-    for word in dict.fromkeys(" ".join(word.lower().split()) for word in config.word):
-        groups[word] = find_occurrences(report, word)
-    for start, end in find_words(report) if not config.word else ():
-        groups.setdefault(report[start:end].lower(), []).append((start, end))
-    parts = [[span] for spans in groups.values() for span in spans]
-    maps = compute_part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
+    ready = _prepare(config)
+    names, subject, report, groups, parts = ready.names, ready.subject, ready.report, ready.groups, ready.parts
+    maps = ready.maps(parts)
     with Run.open(out, config, operational=OPERATIONAL) as run:
         steps = track(maps, "explaining words", total=len(parts))
         writer = WordWriter(run, subject.image, names, config.alpha)
@@ -102,6 +89,73 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
         )
         run.write(EXPLAIN, done)
     return done
+
+
+def plan_explanation(config: ExplainConfig, out: Path | None = None) -> Plan:
+    """Generate the report, and compute the maps of two words.
+
+    Args:
+        out: A run folder that may be finished.
+    """
+    if progress(out, config, operational=OPERATIONAL) == "finished":
+        return Plan("explain", ())
+    ready, ends = _prepare(config), [time.perf_counter()]
+    for _ in ready.maps(ready.parts[:2]):
+        ends.append(time.perf_counter())
+    each = ends[-1] - ends[-2]
+    work = Work(
+        "words", "word", len(ready.parts), each, once_s=max(0.0, ends[1] - ends[0] - each), measured=len(ends) - 1
+    )
+    notes = ("loading the model, the report, and drawing the overlays.",)
+    return Plan("explain", (work,), facts={"maps_per_word": len(ready.names)}, left_out=notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """An explanation before its run folder is made; `groups` has the occurrences of each word in lower case."""
+
+    config: ExplainConfig
+    names: list[MapName]
+    subject: _Subject
+    model: HfModel
+    report: str
+    groups: dict[str, list[Span]]
+
+    @property
+    def parts(self) -> list[list[Span]]:
+        """Every occurrence of every word."""
+        return [[span] for spans in self.groups.values() for span in spans]
+
+    def maps(self, parts: Sequence[Sequence[Span]]) -> Iterator[PartMaps]:
+        """The maps of some of them."""
+        given, config = self.subject, self.config
+        return compute_part_maps(
+            self.model, given.image, self.report, parts, self.names, given.indication, config.smooth
+        )
+
+
+def _prepare(config: ExplainConfig) -> _Prepared:
+    """Open the image and the model, generate the report, and find its words; whatever is wrong is refused here."""
+    from cxrlab.models.hf.prompting import written_text
+
+    names = [parse_map(name) for name in config.maps]
+    subject = _subject(config)
+    eager = any(name.of_attention for name in names)
+    loading = replace(config.loading, attention="eager") if eager else config.loading
+    model = check_maps_available(open_model(config.model, loading, [subject.egress_data]), names)
+    text = config.report
+    if text is None:
+        text = model.answers([subject.image], [subject.indication], config.decoding)[0][0].text
+    report = written_text(model.processor, text)
+    if not find_words(report):
+        who = "the model generated a report" if config.report is None else "--report is a text"
+        raise DataError(f"{who} without a word, so there is nothing to explain; give --report TEXT with words.")
+    groups: dict[str, list[Span]] = {}  # word in lower case → its occurrences
+    for word in dict.fromkeys(" ".join(word.lower().split()) for word in config.word):
+        groups[word] = find_occurrences(report, word)
+    for start, end in find_words(report) if not config.word else ():
+        groups.setdefault(report[start:end].lower(), []).append((start, end))
+    return _Prepared(config, names, subject, model, report, groups)
 
 
 def _subject(config: ExplainConfig) -> _Subject:

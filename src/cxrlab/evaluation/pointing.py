@@ -10,6 +10,7 @@ A resumed run continues at the study where it stopped and ends with the same byt
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -24,9 +25,10 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.plan import Plan, Work, count_lines
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Span, Study
-from cxrlab.core.runs import Run, finished
+from cxrlab.core.runs import Run, finished, progress
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import observation
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -73,6 +75,50 @@ def pointing(config: PointingConfig, out: Path) -> PointingTable:
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return PointingTable.from_json(read_json(out / POINTING))
+    ready = _prepare(config)
+    model, corpus, ids, names = ready.model, ready.corpus, ready.ids, ready.names
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
+        done = run.done(EVIDENCE)
+        for study, image, report in _reports(model, corpus, track(ids, "pointing"), config, done):
+            if study.id not in done:
+                run.append(EVIDENCE, _score_study(model, corpus, study, image, report, names, config.smooth))
+        table = summarise((record for _, record in read_jsonl(run.path(EVIDENCE))), names, config)
+        run.write(POINTING, table)
+    return table
+
+
+def plan_pointing(config: PointingConfig, out: Path | None = None) -> Plan:
+    """Score a batch of the studies.
+
+    Args:
+        out: A run folder that may hold a part of the run already.
+    """
+    state = progress(out, config, seed=config.seed, operational=OPERATIONAL)
+    if state == "finished":
+        return Plan("pointing", ())
+    done = count_lines(out, EVIDENCE) if state == "begun" else 0
+    ready = _prepare(config)
+    some = ready.ids[: config.batch_size]
+    start = time.perf_counter()
+    for study, image, report in _reports(ready.model, ready.corpus, iter(some), config, ()):
+        _score_study(ready.model, ready.corpus, study, image, report, ready.names, config.smooth)
+    each = (time.perf_counter() - start) / len(some)
+    work = Work("studies", "study", len(ready.ids), each, done, measured=len(some))
+    notes = ("loading the model, and the intervals.", "studies of which more findings are reported take longer.")
+    return Plan("pointing", (work,), facts={"maps_per_finding": len(ready.names)}, left_out=notes)
+
+
+class _Prepared(NamedTuple):
+    """The model, and the studies that are played with."""
+
+    model: HfModel
+    corpus: Corpus
+    ids: list[str]
+    names: list[MapName]
+
+
+def _prepare(config: PointingConfig) -> _Prepared:
+    """Choose the studies and open the model; whatever is wrong is refused here."""
     corpus = load_corpus(config.data)
     ids = [study.id for study in corpus.studies(config.split) if study.findings and study.masks]
     if not ids:
@@ -89,15 +135,7 @@ def pointing(config: PointingConfig, out: Path) -> PointingTable:
     model = check_maps_available(
         open_model(config.model, loading, [corpus.egress_data]), wanted or [parse_map(MAX_MEAN)]
     )
-    names = wanted or list_all_maps(model)
-    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
-        done = run.done(EVIDENCE)
-        for study, image, report in _reports(model, corpus, track(ids, "pointing"), config, done):
-            if study.id not in done:
-                run.append(EVIDENCE, _score_study(model, corpus, study, image, report, names, config.smooth))
-        table = summarise((record for _, record in read_jsonl(run.path(EVIDENCE))), names, config)
-        run.write(POINTING, table)
-    return table
+    return _Prepared(model, corpus, ids, wanted or list_all_maps(model))
 
 
 def list_all_maps(model: HfModel) -> list[MapName]:

@@ -291,7 +291,6 @@ def _blocks(
     reporter: Any, rows: PreferenceDataset, start: int, precision: str, batch_size: int
 ) -> Iterator[NDArray[np.generic]]:
     blocks = range(start, len(rows), _BLOCK)
-    device = next(reporter.parameters()).device
     for first in blocks:
         items = np.arange(first, min(first + _BLOCK, len(rows)))
         order = np.argsort(-rows.lengths[items], kind="stable")
@@ -299,13 +298,21 @@ def _blocks(
         label = "reference log-probabilities" + (f", from {first:,} of {len(rows):,}" if len(blocks) > 1 else "")
         batches = [order[place : place + batch_size] for place in range(0, len(items), batch_size)]
         for chosen in track(batches, label, len(items), size=len):
-            batch = {name: value.to(device) for name, value in rows.__getitems__(items[chosen].tolist()).items()}
-            del batch[ITEMS]
-            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                if rows.desirable is None:
-                    pair = log_probabilities(reporter, batch, copies=2)[0].view(2, -1)
-                else:
-                    del batch["desirable"]
-                    pair = torch.stack([log_probabilities(reporter, one)[0] for one in own_and_other(batch)])
-            found[chosen] = pair.T.float().cpu().numpy()
+            found[chosen] = batch_log_probabilities(reporter, rows, items[chosen].tolist(), precision)
         yield found
+
+
+def batch_log_probabilities(
+    reporter: Any, rows: PreferenceDataset, items: list[int], precision: str
+) -> NDArray[np.float32]:
+    """Log-probabilities of both reports of some items, float32 [K, 2]."""
+    device = next(reporter.parameters()).device
+    batch = {name: value.to(device) for name, value in rows.__getitems__(items).items()}
+    del batch[ITEMS]
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        if rows.desirable is None:
+            pair = log_probabilities(reporter, batch, copies=2)[0].view(2, -1)
+        else:
+            del batch["desirable"]
+            pair = torch.stack([log_probabilities(reporter, one)[0] for one in own_and_other(batch)])
+    return np.asarray(pair.T.float().cpu().numpy())

@@ -131,7 +131,16 @@ def measure_start(
 def _generate_and_score(
     model: str, data: Path, settings: Measure, reports: Path, scored: Path, seed: int, context: ContextConfig
 ) -> None:
-    config = GenerateConfig(
+    generate(reports_config(model, data, settings, seed, context), reports)
+    metrics = (*settings.metrics, ERRORS)
+    run_score(ScoreConfig(data, reports, metrics=metrics, floors=False, slices=False, seed=seed), scored)
+
+
+def reports_config(
+    model: str, data: Path, settings: Measure, seed: int, context: ContextConfig = SINGLE
+) -> GenerateConfig:
+    """How the reports of a model before or after alignment are generated."""
+    return GenerateConfig(
         model,
         data,
         split=settings.split,
@@ -144,9 +153,6 @@ def _generate_and_score(
         prior=context.prior,
         missing=context.missing,
     )
-    generate(config, reports)
-    metrics = (*settings.metrics, ERRORS)
-    run_score(ScoreConfig(data, reports, metrics=metrics, floors=False, slices=False, seed=seed), scored)
 
 
 def compare_lengths(

@@ -12,9 +12,10 @@ The start is the reference model. Its log-probabilities are computed once, so th
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.environment import require
 from cxrlab.core.errors import DataError
@@ -29,11 +30,21 @@ from cxrlab.training.run_folder import (
     HISTORY,
     RESULT,
     SUMMARY,
+    RunFolder,
     TrainingResult,
     read_result,
     training_finished,
     training_run,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cxrlab.preference.dataset import PreferenceDataset
+    from cxrlab.training.memory_estimate import Memory
+    from cxrlab.training.report_model import StartModel
+    from cxrlab.training.trainer import Evaluation, Job, Order
 
 SELECTION, PREFERENCE, MEASURED = "selection.json", "preference.json", "measured"
 STAGE = "prefer"
@@ -81,43 +92,74 @@ def evaluations(out: Path) -> list[dict[str, Any]]:
 def train(config: PreferConfig, out: Path) -> TrainingResult:
     """Align a model with pairs or single judged reports; for the arguments see `prefer`."""
     require("models")
-    import torch
-
-    settings = config.optimisation
-    from cxrlab.training.distributed import is_main_process, main_process_first, shares_weights, training_device
-
-    seed = settings.seed
+    seed = config.optimisation.seed
     if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
     from cxrlab.evaluation.load_model import TextModels, UnopenedModel
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
-    from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
-    from cxrlab.preference.losses import PreferenceLoss
-    from cxrlab.training.align_finetune import (
-        check_fits,
-        describe,
-        freeze,
-        open_vision_inputs,
-        save_trained,
-        select_trainable,
-        summarise,
-        with_features,
-    )
-    from cxrlab.training.image_text import ImageTextLoss, load_image_text
-    from cxrlab.training.report_dataset import ReportDataset, ask_for_report, load_dataset
-    from cxrlab.training.report_model import (
-        ReportLoss,
-        compile_layers,
-        enable_gradient_checkpointing,
-        find_parts,
-        is_llava,
-        load_start,
-    )
-    from cxrlab.training.run_folder import weights_key
-    from cxrlab.training.trackers import check_installed
-    from cxrlab.training.trainer import Job, Part, fit, plan_steps
+    from cxrlab.training.align_finetune import describe, save_trained, summarise
+    from cxrlab.training.distributed import is_main_process
+    from cxrlab.training.trainer import fit
 
     # Whatever does not fit is refused before the run folder is made.
+    ready = prepare_alignment(config)
+    start, reports = ready.start, ready.rows.reports
+    models = TextModels(
+        config.llm, [load_corpus(config.data).egress_data], out
+    )  # for a judge; other processes ask none
+    selector = CheckpointSelector(config, ready.prompts, start, models if is_main_process() else UnopenedModel)
+
+    with models, training_run(config, out, seed, OPERATIONAL) as run:
+        job, peft = make_alignment_job(ready, run, selector.evaluation)
+        fitted = fit(job, config.optimisation, run, config.track)
+        if run.writes:
+            run.write(SELECTION, selector.choose(job.module, run, fitted, evaluations(out)))
+        summary = summarise(STAGE, fitted, reports, job.module)
+        summary = replace(summary, rows=len(ready.rows), extra={**summary.extra, "loss": config.loss.name})
+        facts = {"seed": seed, "steps": fitted.steps, "loss": config.loss.name, **config.context.recorded}
+        card = describe(STAGE, ready.prompts, start, reports, **facts)
+        run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
+        run.write(SUMMARY, summary)
+        run.remove_steps()
+    return summary
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedAlignment:
+    """A preference training before its run folder is made.
+
+    Args:
+        prompts: Row of the prompts table, or a file.
+        rows: The pairs or single reports, without images.
+        order: Of the rows, over all steps.
+        needed: Memory by the estimate.
+    """
+
+    config: PreferConfig
+    start: StartModel
+    prompts: str | None
+    rows: PreferenceDataset
+    order: Order
+    needed: Memory
+
+    @property
+    def whole_weights(self) -> bool:
+        """Whether each process needs the whole model: the reference and the reports of validations come from it."""
+        return self.config.loss.kind.needs_reference or bool(self.config.validation.n)
+
+
+def prepare_alignment(config: PreferConfig) -> PreparedAlignment:
+    """Read the pairs and open the start; whatever does not fit is refused here."""
+    from cxrlab.preference.dataset import PreferenceDataset, read_preferences
+    from cxrlab.training.align_finetune import check_fits
+    from cxrlab.training.distributed import is_main_process
+    from cxrlab.training.image_text import load_image_text
+    from cxrlab.training.report_dataset import ask_for_report, load_dataset
+    from cxrlab.training.report_model import is_llava, load_start
+    from cxrlab.training.trackers import check_installed
+    from cxrlab.training.trainer import Part, plan_steps
+
+    settings = config.optimisation
     check_installed(config.track)
     validation = (config.validation.split,) if config.validation.n else ()
     own_corpus = config.measure.data is None or config.measure.data.resolve() == config.data.resolve()
@@ -128,10 +170,10 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         paired=config.loss.kind.paired,
         held_out=tuple(dict.fromkeys(("test", *validation, *measured))),
         n=config.n,
-        seed=seed,
+        seed=settings.seed,
         context=config.context,
     )
-    start = load_start(config.start, None, None, seed, settings.precision, any_family=True)
+    start = load_start(config.start, None, None, settings.seed, settings.precision, any_family=True)
     if is_main_process() and (caution := caution_context(config.start, start.card, config.context)):
         NoticeStream(sys.stderr).write(f"caution: {caution}\n")
     prompts = config.prompts or start.prompts
@@ -139,55 +181,69 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     reports = load((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
     rows = PreferenceDataset(reports, desirable=judged.desirable)
     both = replace(settings, batch_size=2 * settings.batch_size)
-    # The reference and the generated reports of validations come from the whole model.
     whole_weights = config.loss.kind.needs_reference or bool(config.validation.n)
-    check_fits(start.model, reports, config, both, whole_weights=whole_weights)
-    device = training_device() if whole_weights or not shares_weights(settings) else torch.device("cpu")
+    needed = check_fits(start.model, reports, config, both, whole_weights=whole_weights)
     order = plan_steps([Part(len(judged))], settings, rows.lengths)
-    models = TextModels(
-        config.llm, [load_corpus(config.data).egress_data], out
-    )  # for a judge; other processes ask none
-    selector = CheckpointSelector(config, prompts, start, models if is_main_process() else UnopenedModel)
+    return PreparedAlignment(config, start, prompts, rows, order, needed)
 
-    with models, training_run(config, out, seed, OPERATIONAL) as run:
-        freeze(start.model, settings.precision)
-        module: ReportLoss | ImageTextLoss
-        if isinstance(reports, ReportDataset):
-            module = ReportLoss(start.model, start.processor.image_processor).to(device)
-        else:
-            module = ImageTextLoss(start.model, find_parts(start.model)).to(device)
-        # Weights that are trained whole become float32, and the reference must use the same.
-        trained = ["adapters" if config.lora_rank else "whole", *["vision"] * config.train_vision_encoder]
-        weights = " ".join([weights_key(module), *trained, *[config.quantise] * (config.quantise != "none")])
-        peft = select_trainable(start.model, config)
-        module.to(device)
-        if isinstance(module, ImageTextLoss) and config.train_vision_encoder:
-            module.freeze_unused(reports.__getitems__([0]), settings.precision)
-        if isinstance(reports, ReportDataset):
-            images, features = open_vision_inputs(config, reports, start, run)
-            rows = replace(rows, images=images, features=features)
-        else:
-            rows = replace(rows, reports=with_features(config, reports, start, run))
-        if config.loss.kind.needs_reference:
-            folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
-            with main_process_first():
-                reference = reference_log_probabilities(
+
+def make_alignment_job(
+    ready: PreparedAlignment,
+    run: RunFolder,
+    evaluation: Evaluation | None,
+    reference: Callable[[Any, PreferenceDataset], NDArray[np.float32]] | None = None,
+) -> tuple[Job, Any]:
+    """What is trained, with its images decoded and the reference computed; and the `PeftModel`, None without adapters.
+
+    Args:
+        reference: (model, rows) → log π_ref of both reports, [N, 2]; when None from the cache, or computed into it.
+    """
+    import torch
+
+    from cxrlab.preference.dataset import reference_log_probabilities
+    from cxrlab.preference.losses import PreferenceLoss
+    from cxrlab.training.align_finetune import freeze, open_vision_inputs, select_trainable, with_features
+    from cxrlab.training.distributed import main_process_first, shares_weights, training_device
+    from cxrlab.training.image_text import ImageTextLoss
+    from cxrlab.training.report_dataset import ReportDataset
+    from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, find_parts
+    from cxrlab.training.run_folder import weights_key
+    from cxrlab.training.trainer import Job
+
+    config, start, rows = ready.config, ready.start, ready.rows
+    settings, reports = config.optimisation, rows.reports
+    device = training_device() if ready.whole_weights or not shares_weights(settings) else torch.device("cpu")
+    freeze(start.model, settings.precision)
+    module: ReportLoss | ImageTextLoss
+    if isinstance(reports, ReportDataset):
+        module = ReportLoss(start.model, start.processor.image_processor).to(device)
+    else:
+        module = ImageTextLoss(start.model, find_parts(start.model)).to(device)
+    # Weights that are trained whole become float32, and the reference must use the same.
+    trained = ["adapters" if config.lora_rank else "whole", *["vision"] * config.train_vision_encoder]
+    weights = " ".join([weights_key(module), *trained, *[config.quantise] * (config.quantise != "none")])
+    peft = select_trainable(start.model, config)
+    module.to(device)
+    if isinstance(module, ImageTextLoss) and config.train_vision_encoder:
+        module.freeze_unused(reports.__getitems__([0]), settings.precision)
+    if isinstance(reports, ReportDataset):
+        images, features = open_vision_inputs(config, reports, start, run)
+        rows = replace(rows, images=images, features=features)
+    else:
+        rows = replace(rows, reports=with_features(config, reports, start, run))
+    if config.loss.kind.needs_reference:
+        folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
+        with main_process_first():
+            found = (
+                reference_log_probabilities(
                     module, rows, folder, weights=weights, precision=precision, batch_size=batch
                 )
-            rows = replace(rows, reference=reference)
-        if settings.gradient_checkpointing:
-            enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
-        if settings.compiled:
-            compile_layers(start.model)
-        aligned = PreferenceLoss(module, config.loss)
-        fitted = fit(Job(aligned, rows, order, STAGE, evaluation=selector.evaluation), settings, run, config.track)
-        if run.writes:
-            run.write(SELECTION, selector.choose(aligned, run, fitted, evaluations(out)))
-        summary = summarise(STAGE, fitted, reports, aligned)
-        summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
-        facts = {"seed": seed, "steps": fitted.steps, "loss": config.loss.name, **config.context.recorded}
-        card = describe(STAGE, prompts, start, reports, **facts)
-        run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
-        run.write(SUMMARY, summary)
-        run.remove_steps()
-    return summary
+                if reference is None
+                else reference(module, rows)
+            )
+        rows = replace(rows, reference=found)
+    if settings.gradient_checkpointing:
+        enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
+    if settings.compiled:
+        compile_layers(start.model)
+    return Job(PreferenceLoss(module, config.loss), rows, ready.order, STAGE, evaluation=evaluation), peft

@@ -15,6 +15,7 @@ are.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import make_folder, read_json
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.plan import Plan, Work, scratch_folder
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.card import known_collections
@@ -48,6 +50,7 @@ from cxrlab.training import distributed, run_folder
 from cxrlab.training.image_cache import ImageFile, Images, open_images, output_side
 from cxrlab.training.run_folder import CACHE, HISTORY, RESULT, SUMMARY, RunFolder, TrainingResult, weights_key
 from cxrlab.training.samples import find_image_file
+from cxrlab.training.training_plan import Clock, steps_done, training_done
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 STAGE = "harden"
 HARDENED, MEASURED = "harden.json", "measured.jsonl"
 _STATE = "state.pt"
+_TIMED_STEPS = 3  # that are taken for a plan
 _WARMUP = 0.05  # share of the steps over which the learning rate rises
 _REACH = 2.5  # an attack's steps add up to this many ε: enough to cross the ball from a random start
 
@@ -73,22 +77,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
     require("models")
     if run_folder.training_finished(config, out, config.seed, HARDEN_OPERATIONAL):
         return run_folder.read_result(out), read_json(out / HARDENED)
-    if (count := distributed.process_count()) > 1:
-        raise ConfigError(f"Hardening runs in one process and {count} were launched; call cxrlab without a launcher.")
-    corpus = load_corpus(config.data)
-    train = _draw_images(corpus, config.split, config.n, config.seed)
-    held_out = _draw_images(corpus, "val", config.measure_n, config.seed)
-    if not train.names:
-        raise DataError(f"{corpus.path} has no frontal image in its {config.split} split to train on.")
-    if config.measure_n and not held_out.names:
-        raise DataError(f"{corpus.path} has no frontal image in its val split to measure on; give --measure-n 0.")
-    if both := sorted(train.patients & held_out.patients):
-        raise DataError(
-            f"{corpus.path}: {len(both)} patients are in both the {config.split} and the val split (for example "
-            f"'{both[0]}'); keep each patient in one split."
-        )
-    encoder = open_vision_encoder(config.model, config.loading)
-    output_side(encoder.image_processor)  # raises for an encoder that takes several tiles of an image
+    corpus, train, held_out, encoder = _prepare(config)
     dtype = torch.bfloat16 if config.loading.dtype == "bfloat16" else torch.float32
     with run_folder.training_run(config, out, config.seed, HARDEN_OPERATIONAL) as run:
         cache = config.cache or run.folder / CACHE
@@ -122,6 +111,73 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
     return result, found
 
 
+def plan_hardening(config: HardenConfig, out: Path | None = None) -> Plan:
+    """Take three steps and measure a batch of the val split, in a scratch folder.
+
+    Args:
+        out: A run folder that may hold a part of the training already.
+    """
+    require("models")
+    if training_done(config, out, config.seed, HARDEN_OPERATIONAL):
+        return Plan("harden", ())
+    _, train, held_out, encoder = _prepare(config)
+    size, clock = config.batch_size, Clock()
+    few = train.first(size * _TIMED_STEPS)
+    with scratch_folder() as folder:
+        start = time.perf_counter()
+        images = open_images(few.files, encoder.image_processor, folder)
+        decoding_s = (time.perf_counter() - start) / len(few.files)
+        cached = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / len(few.files)
+        reference = encoder.frozen()
+        hardening = Hardening(encoder, reference, images, few.names, config)
+        optimiser = torch.optim.AdamW(encoder.module.parameters(), weight_decay=0.0)
+        clock.tick()
+        for step in range(min(_TIMED_STEPS, planned_steps(config, len(train.names)))):
+            hardening.training_step(step, optimiser)
+            clock.tick()
+        both = len(train.files) + len(held_out.files)
+        work = [
+            Work("images into the cache", "image", both, decoding_s, measured=len(few.files)),
+            clock.steps().work(planned_steps(config, len(train.names)), steps_done(out)),
+        ]
+        if held_out.names:
+            some = held_out.first(size)
+            images = open_images(some.files, encoder.image_processor, folder)
+            start = time.perf_counter()
+            measure(encoder, reference, images, some.names, config)
+            each = (time.perf_counter() - start) / len(some.names)
+            work.append(Work("images measured before and after", "image", len(held_out.names), each,
+                             measured=len(some.names)))  # fmt: skip
+    trained = sum(value.numel() for value in encoder.module.parameters())
+    number = 2 if config.loading.dtype == "bfloat16" else 4
+    result = number * sum(value.numel() for value in encoder.model.parameters())
+    disk = (cached * both + result + (run_folder.KEPT + 1) * 12 * trained) / 1e9
+    facts = {"images": len(train.names), "images_per_step": size, "trained_weights": trained}
+    notes = ("loading the model, and writing checkpoints.",)
+    return Plan("harden", tuple(work), disk_gb=disk, facts=facts, left_out=notes)
+
+
+def _prepare(config: HardenConfig) -> tuple[Corpus, _ChosenImages, _ChosenImages, VisionEncoder]:
+    """The corpus, the images to train and to measure on, and the vision encoder; whatever is wrong is refused here."""
+    if (count := distributed.process_count()) > 1:
+        raise ConfigError(f"Hardening runs in one process and {count} were launched; call cxrlab without a launcher.")
+    corpus = load_corpus(config.data)
+    train = _draw_images(corpus, config.split, config.n, config.seed)
+    held_out = _draw_images(corpus, "val", config.measure_n, config.seed)
+    if not train.names:
+        raise DataError(f"{corpus.path} has no frontal image in its {config.split} split to train on.")
+    if config.measure_n and not held_out.names:
+        raise DataError(f"{corpus.path} has no frontal image in its val split to measure on; give --measure-n 0.")
+    if both := sorted(train.patients & held_out.patients):
+        raise DataError(
+            f"{corpus.path}: {len(both)} patients are in both the {config.split} and the val split (for example "
+            f"'{both[0]}'); keep each patient in one split."
+        )
+    encoder = open_vision_encoder(config.model, config.loading)
+    output_side(encoder.image_processor)  # raises for an encoder that takes several tiles of an image
+    return corpus, train, held_out, encoder
+
+
 @dataclass(frozen=True)
 class _ChosenImages:
     """Images of one split, and reason → studies without a usable image."""
@@ -130,6 +186,10 @@ class _ChosenImages:
     files: tuple[ImageFile, ...]
     patients: frozenset[str]
     left_out: Mapping[str, int]
+
+    def first(self, count: int) -> _ChosenImages:
+        """The first so many."""
+        return replace(self, names=self.names[:count], files=self.files[:count])
 
 
 def _draw_images(corpus: Corpus, split: str, n: int | None, seed: int) -> _ChosenImages:

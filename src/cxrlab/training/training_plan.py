@@ -14,7 +14,15 @@ from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.plan import Plan, Work, scratch_folder
 from cxrlab.core.runs import progress
-from cxrlab.training.config import OPERATIONAL, AdapterConfig, AlignConfig, EncoderConfig, FinetuneConfig, Optimisation
+from cxrlab.training.config import (
+    OPERATIONAL,
+    AdapterConfig,
+    AlignConfig,
+    EncoderConfig,
+    FinetuneConfig,
+    Optimisation,
+    ReportConfig,
+)
 from cxrlab.training.run_folder import CACHE, KEPT, STEPS, SUMMARY, RunFolder, latest, step_of, training_run
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ def plan_report_training(stage: str, config: AlignConfig | FinetuneConfig, out: 
         if job.evaluation is not None and few.validated is not None and ready.validated is not None:
             each = timed.evaluation_s * len(ready.validated) / len(few.validated)
             work.append(Work("validations", "validation", evaluations(ready.order.steps, job.evaluation), each))
-        disk += _disk(job.module, config)
+        disk += training_disk(job.module, config)
     return Plan(
         command,
         tuple(work),
@@ -170,14 +178,15 @@ def _few(ready: Prepared) -> Prepared:
     return replace(ready, dataset=with_images_of(ready.dataset, first_rows(ready.order)), validated=validated)
 
 
-def _disk(module: Any, config: AlignConfig | FinetuneConfig) -> float:
+def training_disk(module: Any, config: ReportConfig) -> float:
     """Bytes of the result, and of the checkpoints while the training runs: weights with two numbers of AdamW each."""
     trained = sum(value.numel() for value in module.parameters() if value.requires_grad)
     result = 4 * trained
     if not (isinstance(config, AdapterConfig) and config.lora_rank):
         number = 2 if config.optimisation.precision == "bfloat16" else 4
         result = number * sum(value.numel() for value in module.parameters())
-    best = config.validation.every is not None and config.validation.n != 0
+    validation = getattr(config, "validation", None)
+    best = validation is not None and validation.every is not None and validation.n != 0
     return float(result * (1 + best) + (KEPT + 1) * 12 * trained)
 
 

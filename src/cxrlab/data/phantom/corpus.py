@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,14 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cxrlab.core.image_codec import encode_png, to_uint8
-from cxrlab.core.plan import Plan, Work, from_two_sizes, scratch_folder
+from cxrlab.core.plan import Plan
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
 from cxrlab.core.vocabulary import View
-from cxrlab.data.card import CARD, Card, card_settings
+from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.corpus import Corpus, assign_split, load_corpus
-from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
+from cxrlab.data.corpus import Corpus, assign_split
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus, plan_drawing
 from cxrlab.data.phantom.render import PhantomPatient, hidden_findings, render, render_lateral
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
@@ -28,27 +27,11 @@ from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_c
 DRAWING = 2
 LATERAL_DRAWING = 1  # the same for the lateral images, on the card of corpora that have them
 MISTAKEN = "mistaken"
-_MEASURED = 8, 40  # studies that are drawn for a plan
 
 
 def plan_phantom(config: PhantomConfig, out: Path | None = None) -> Plan:
     """Draw two small corpora with the same settings in a scratch folder; a corpus in `out` is completed."""
-    disk = 0.0
-    done = sum(1 for _ in load_corpus(out).ids()) if out is not None and (out / CARD).is_file() else 0
-    with scratch_folder() as folder:
-
-        def seconds(count: int) -> float:
-            nonlocal disk
-            start = time.perf_counter()
-            made = make_phantom(replace(config, n=count), folder / str(count)).path
-            spent = time.perf_counter() - start
-            disk = sum(file.stat().st_size for file in made.rglob("*") if file.is_file()) / count
-            return spent
-
-        each, once, measured = from_two_sizes(seconds, *_MEASURED, config.n)
-    work = Work("studies drawn", "study", config.n, each, done, once, measured)
-    facts = {"studies_per_second": 1 / each if each else None}
-    return Plan("data make phantom", (work,), disk_gb=disk * config.n / 1e9, facts=facts)
+    return plan_drawing("data make phantom", config.n, lambda n, to: make_phantom(replace(config, n=n), to), out)
 
 
 class PatientVisits(NamedTuple):
