@@ -16,7 +16,7 @@ from cxrlab.core.image_codec import encode_png
 from cxrlab.core.llm_requests import estimate_tokens
 from cxrlab.core.plan import Plan, Work, scratch_folder
 from cxrlab.core.runs import progress, state
-from cxrlab.data.corpus import load_corpus
+from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.counted_requests import request_work
 from cxrlab.evaluation.generate import PREDICTIONS, Images, ReportGenerator, select_studies
 from cxrlab.evaluation.generation_plan import GenerationTime, time_generation
@@ -93,7 +93,7 @@ def plan_extraction(config: ExtractConfig, out: Path | None = None) -> Plan:
         if fits:
             training = _time_fit(config, opened.learner, fits, pictures, texts, folder)
             work += [replace(one, name=f"{one.name} of {len(fits)} fits") for one in training.work]
-        surrogate = _open(opened.learner, folder)
+        surrogate = _open(opened.learner, folder, corpus)
         greedy = Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
         moved = _moved(config)
         if moved and opened.guide is None:
@@ -208,7 +208,7 @@ def _time_fit(
     return replace(found, work=work, facts={**found.facts, "steps": steps})
 
 
-def _open(learner: SurrogateTrainer, folder: Path) -> Any:
+def _open(learner: SurrogateTrainer, folder: Path, corpus: Corpus) -> Any:
     """The surrogate before training."""
     from cxrlab.models.hf.model import HfModel
     from cxrlab.models.model_registry import parse_name
@@ -216,9 +216,9 @@ def _open(learner: SurrogateTrainer, folder: Path) -> Any:
     name = parse_name(learner.untouched(folder / "untouched"))
     if name.kind == "hf":
         return HfModel.load(name.argument, loading=learner.loading)
-    from cxrlab.evaluation.load_model import load_model
+    from cxrlab.evaluation.load_model import open_model
 
-    return load_model(f"{name.kind}:{name.argument}", learner.loading)
+    return open_model(f"{name.kind}:{name.argument}", learner.loading, [corpus.egress_data])
 
 
 def _as_long_as(timed: GenerationTime, tokens: float | None, name: str, count: int) -> Work:
