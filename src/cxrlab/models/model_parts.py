@@ -2,14 +2,14 @@
 
 `hf:FOLDER` extracts the vision encoder of a dual encoder, a LLaVA or a vision model, and the language model of a LLaVA
 or a causal model. `builtin:NAME` are folders of the package; `fresh:phantom|tiny|outsider` are random weights, those of
-`outsider` of another model family.
+`outsider` of another model family. `package:NAME` is a vision encoder whose weights another package of PyPI holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -51,7 +51,8 @@ from cxrlab.models.random_init import (
 
 SIZES = {"phantom": PHANTOM, "tiny": TINY}
 _NARRATED = 600  # simulated patients whose reports train a fresh tokenizer
-_KINDS = ("hf", "builtin", "fresh")
+_KINDS = ("hf", "builtin", "fresh", "package")
+GRID_ENCODER = "grid-encoder"  # model type of `models.grid_encoder`
 STORED = "stored"  # a dtype: that of the files
 
 
@@ -64,6 +65,7 @@ class VisionEncoder:
     source: str  # its name, such as `fresh:phantom`
     collections: tuple[str, ...] = ()  # image collections that it was trained on
     trained_on: str | None = None  # see `ModelCard.learnt_from`
+    any_size: bool = False  # a convolutional network, which was opened for the wanted size of images
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +79,38 @@ class Language:
     trained_on: str | None = None
 
 
-def load_vision_encoder(name: str, *, seed: int = 0, dtype: str = "float32") -> VisionEncoder:
-    """The vision encoder of a name such as `hf:runs/encoder/checkpoint` or `fresh:phantom`; the seed is for `fresh`."""
+def load_vision_encoder(
+    name: str, *, seed: int = 0, dtype: str = "float32", image_size: int | None = None
+) -> VisionEncoder:
+    """The vision encoder of a name such as `hf:runs/encoder/checkpoint`, `fresh:phantom` or `package:efficientnet-lite2`.
+
+    Args:
+        seed: For `fresh`.
+        image_size: Side of the images in pixels, for a convolutional network; others keep the size of their positions.
+    """
     import torch
 
     kind, argument = parse_part(name, "a vision encoder")
     if kind == "fresh":
         fresh = fresh_of(argument, name)
         return VisionEncoder(_cast(fresh.vision_encoder(seed), dtype), build_image_processor(fresh.image), name)
+    if kind == "package":
+        from cxrlab.models.efficientnet_lite import MEAN as IMAGENET_MEAN
+        from cxrlab.models.efficientnet_lite import STD as IMAGENET_STD
+        from cxrlab.models.grid_encoder import packaged
+
+        require("models")
+        grid = packaged(argument)
+        processor = build_image_processor(int(grid.config.image_size), IMAGENET_MEAN, IMAGENET_STD)
+        return _sized(VisionEncoder(_cast(grid, dtype), processor, name), image_size)
     folder = folder_of(name)
     model = _cast(open_part(folder, vision_encoder_of, "a vision encoder"), dtype)
     image_processor = load_image_processor(base_folder(folder) if is_adapter(folder) else folder)
-    found = VisionEncoder(model, image_processor, name, *_trained_on(folder))
+    if _is_pyramid(model.config):
+        from cxrlab.models.grid_encoder import around
+
+        model = around(model, _side_after(image_processor))
+    found = _sized(VisionEncoder(model, image_processor, name, *_trained_on(folder)), image_size)
     # One blank image: before the patches there must be one class token, which is dropped later.
     side, patches = model.config.image_size, (model.config.image_size // model.config.patch_size) ** 2
     with torch.no_grad():
@@ -100,6 +122,32 @@ def load_vision_encoder(name: str, *, seed: int = 0, dtype: str = "float32") -> 
             "them, as in DINOv2, CLIP and ViT."
         )
     return found
+
+
+def _sized(found: VisionEncoder, image_size: int | None) -> VisionEncoder:
+    """A convolutional network for images of this side, normalised as before; any other encoder as it is."""
+    if getattr(found.model.config, "model_type", None) != GRID_ENCODER:
+        return found
+    if image_size is None or image_size == found.model.config.image_size:
+        return replace(found, any_size=True)
+    from cxrlab.models.grid_encoder import resize
+
+    resize(found.model, image_size)
+    given = found.image_processor
+    processor = build_image_processor(image_size, given.image_mean, given.image_std)
+    return replace(found, image_processor=processor, any_size=True)
+
+
+def _side_after(image_processor: Any) -> int:
+    """Side of the square images that an image processor gives."""
+    cropped = getattr(image_processor, "do_center_crop", False)
+    size = dict(image_processor.crop_size if cropped else image_processor.size)
+    return int(size.get("height") or size.get("shortest_edge") or 0)
+
+
+def _is_pyramid(config: Any) -> bool:
+    """Whether a vision model has stages of falling resolution, such as a ResNet or a Swin, and no class token."""
+    return hasattr(config, "depths")
 
 
 def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> Language:
@@ -249,7 +297,8 @@ def parse_part(name: str, what: str) -> tuple[str, str]:
     if kind not in _KINDS:
         raise UnknownName(
             f"'{kind}' (in '{name}') is not a kind of {what[2:]}.{did_you_mean(kind, _KINDS)} There are: hf:FOLDER, "
-            f"builtin:NAME, {', '.join(f'fresh:{one}' for one in FRESH)}."
+            f"builtin:NAME, {', '.join(f'fresh:{one}' for one in FRESH)}"
+            f"{', package:NAME' if 'vision' in what else ''}."
         )
     return kind, argument
 
@@ -366,8 +415,9 @@ def vision_encoder_of(folder: Path, kind: str) -> Any:
     if kind == "clip":
         return loaded(CLIPVisionModel, folder)
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    plain = hasattr(config, "image_size") and hasattr(config, "patch_size") and not hasattr(config, "text_config")
-    return loaded(AutoModel, folder) if plain else None
+    plain = hasattr(config, "image_size") and hasattr(config, "patch_size")
+    usable = (plain or _is_pyramid(config)) and not hasattr(config, "text_config")
+    return loaded(AutoModel, folder) if usable else None
 
 
 def language_of(folder: Path, kind: str) -> Any:

@@ -7,7 +7,7 @@ tests. `OUTSIDER` is another family: a CLIP vision encoder and a Qwen2 language 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,16 +146,16 @@ def build_text_encoder(tokenizer: Any, size: Size, seed: int) -> Any:
     )
 
 
-def build_image_processor(image: int) -> Any:
-    """An image processor that squashes images to a square of this side and normalises them as CLIP does."""
+def build_image_processor(image: int, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Any:
+    """An image processor that squashes images to a square of this side and normalises them, by default as CLIP does."""
     from transformers import CLIPImageProcessorPil
 
     return CLIPImageProcessorPil(
         size={"height": image, "width": image},
         do_center_crop=False,
         resample=2,
-        image_mean=list(MEAN),
-        image_std=list(STD),
+        image_mean=list(mean),
+        image_std=list(std),
     )
 
 

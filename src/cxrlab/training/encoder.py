@@ -290,7 +290,7 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
     from cxrlab.models.biomedclip import ProjectedDualEncoder, ProjectedDualEncoderConfig
     from cxrlab.training.image_cache import sized_processor
 
-    seed, width = config.optimisation.seed, config.projection_dim
+    seed, width, any_size = config.optimisation.seed, config.projection_dim, False
     if config.start is not None:
         kind, _, argument = config.start.partition(":")
         if kind not in ("hf", "builtin") or not argument:
@@ -303,7 +303,7 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
         model, tokenizer, image_processor = opened.model, opened.tokenizer, opened.image_processor
         collections, learnt = (opened.card.collections, opened.card.learnt_from) if opened.card else ((), None)
     else:
-        vision = load_vision_encoder(str(config.vision_encoder), seed=seed)
+        vision = load_vision_encoder(str(config.vision_encoder), seed=seed, image_size=config.image_size)
         text = load_text_encoder(str(config.text_encoder), seed=seed + 1)
         if config.text_head == "bert":
             model = build_dual_encoder(vision.model, text.model, width, seed + 2)
@@ -314,9 +314,10 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
             )
             torch.manual_seed(seed + 2)
             model = ProjectedDualEncoder(config=shape, vision_model=vision.model, text_model=text.model)
-        tokenizer, image_processor = text.tokenizer, vision.image_processor
+        tokenizer, image_processor, any_size = text.tokenizer, vision.image_processor, vision.any_size
         collections, learnt = vision.collections, vision.trained_on
-    image_processor = sized_processor(image_processor, int(model.config.vision_config.image_size), config.image_size)
+    wanted = None if any_size else config.image_size
+    image_processor = sized_processor(image_processor, int(model.config.vision_config.image_size), wanted)
     if tokenizer.pad_token_id is None:
         raise ConfigError("the tokenizer of the text encoder has no padding token, so reports make no batch.")
     longest = min(config.optimisation.max_length, longest_text(model, tokenizer))

@@ -90,9 +90,10 @@ def load_start(
     if start is None:
         if encoder is None or language_model is None:
             raise ConfigError("there is no start; give start, or both encoder and language_model.")
-        vision = load_vision_encoder(encoder, seed=seed, dtype=dtype)
+        vision = load_vision_encoder(encoder, seed=seed, dtype=dtype, image_size=image_size)
         language = load_language_model(language_model, seed=seed + 1, dtype=dtype)
-        image_processor = sized_processor(vision.image_processor, int(vision.model.config.image_size), image_size)
+        wanted = None if vision.any_size else image_size
+        image_processor = sized_processor(vision.image_processor, int(vision.model.config.image_size), wanted)
         model, processor = assemble_llava(vision.model, language.model, language.tokenizer, image_processor, seed + 2)
         names = {"encoder": encoder, "language_model": language_model}
         seen = tuple(dict.fromkeys((*vision.collections, *language.collections)))

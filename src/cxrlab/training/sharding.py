@@ -86,16 +86,34 @@ def trained_weights(module: nn.Module, keep: bool = True) -> dict[str, Tensor]:
         keep: Whether this process uses the numbers; where it does not, they take no memory.
     """
     _free_gathered(module)
-    return {name: _gathered(value.detach(), keep) for name, value in module.named_parameters() if value.requires_grad}
+    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    return {name: _gathered(value.detach(), keep) for name, value in {**trained, **_statistics(module)}.items()}
+
+
+def trained_names(module: nn.Module) -> list[str]:
+    """Names of the trained weights: parameters with `requires_grad`, and statistics of trained batch norms."""
+    parameters = [name for name, value in module.named_parameters() if value.requires_grad]
+    return [*parameters, *_statistics(module)]
+
+
+def _statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Running means and variances of batch norms that are trained: they change with every step."""
+    norms = [(name, one) for name, one in module.named_modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    return {
+        f"{name}.{key}": value
+        for name, one in norms
+        if one.weight is not None and one.weight.requires_grad
+        for key, value in one.named_buffers(recurse=False)
+    }
 
 
 def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put whole weights into a module; of a sharded one, every process calls it with the same numbers."""
     _free_gathered(module)
-    parameters = dict(module.named_parameters())
+    own = {**dict(module.named_parameters()), **_statistics(module)}
     with torch.no_grad():
         for name, value in weights.items():
-            parameters[name].copy_(_placed_like(parameters[name], value))
+            own[name].copy_(_placed_like(own[name], value))
 
 
 def whole_optimiser_state(optimiser: Any, keep: bool) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class ExactTrainer(Trainer):
         from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
         self.job, self.run = job, run
-        self._trained = [name for name, value in job.module.named_parameters() if value.requires_grad]
+        self._trained = sharding.trained_names(job.module)
         self._shared = sharding.is_sharded(job.module)
         self.journal = Journal(self, job, settings, run)
         # The libraries warn about settings that are deliberate here.
