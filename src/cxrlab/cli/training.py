@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 def train(
     config: EncoderConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False, plan: bool = False
 ) -> Result:
-    """Train a vision encoder and a text encoder contrastively: each image close to its report (stage 1).
+    """Train a vision encoder: contrastively with a text encoder, or on findings read from the reports (stage 1).
 
-    Each step compares all its pairs with one another, over all accumulated batches (--optimisation.accumulate) and
-    processes; images with identical reports are not negatives of each other. RUN/checkpoint is a dual encoder, named
-    hf:RUN/checkpoint. With --validation.every, RUN/best is that of the step with the lowest loss on the validation split.
+    By default each image comes close to its report. Each step compares all its pairs with one another, over all
+    accumulated batches (--optimisation.accumulate) and processes; images with identical reports are not negatives of each
+    other. RUN/checkpoint is a dual encoder, named hf:RUN/checkpoint. With --validation.every, RUN/best is that of the step
+    with the lowest loss on the validation split.
+
+    With --objective findings the encoder learns which observations each study has, from the images of --views; labels are
+    read from the reports. RUN/checkpoint is a vision encoder for stages 1 to 3, with a label head for `cxrlab classify`,
+    and RUN/best that of the step with the highest mean AUROC on the validation split.
+
     An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as it is.
 
     Args:
@@ -40,6 +46,8 @@ def train(
 
     out = folder(out, "--dry-run or --plan")
     done = train_encoder(seeded(config, seed), out)
+    if config.objective == "findings":
+        return _trained_on_findings(done, out)
     compared, distinct = done.extra["compared"], done.extra["distinct_reports"]
     lines = [
         f"{done.steps:,} steps on {done.rows:,} images with {distinct:,} distinct reports; the checkpoint is "
@@ -47,6 +55,22 @@ def train(
         f"loss {done.loss:.3f}; chance among {compared:,} pairs is {math.log(compared):.3f}",
     ]
     return Result("\n".join(lines + _validated(done, out) + unused_data(done)), done)
+
+
+def _trained_on_findings(done: TrainingResult, out: Path) -> Result:
+    labels, best = done.extra["labels"], done.extra.get("best")
+    lines = [
+        f"{done.steps:,} steps on {done.rows:,} studies with {done.extra['images']:,} images; the checkpoint is "
+        f"{out / done.checkpoint}",
+        f"loss {done.loss:.3f} over {len(labels)} labels: "
+        + ", ".join(f"{name} ({one['positives']:,})" for name, one in labels.items()),
+    ]
+    if best:
+        lines.append(
+            f"highest mean AUROC on the validation split {best['auroc']:.3f} after step {best['step']:,} of "
+            f"{done.steps:,}: {out / best['checkpoint']}"
+        )
+    return Result("\n".join(lines + unused_data(done)), done)
 
 
 def align(

@@ -63,7 +63,10 @@ class GridEncoder(PreTrainedModel):
 
     def tokens(self, pixels: Tensor) -> Tensor:
         """The grid row by row, [B, h * w, D]."""
-        grid: Tensor = self.backbone(pixel_values=pixels).last_hidden_state
+        # Channels last: depthwise convolutions are then half as fast again on a CPU.
+        grid: Tensor = self.backbone(
+            pixel_values=pixels.contiguous(memory_format=torch.channels_last)
+        ).last_hidden_state
         return grid.flatten(2).transpose(1, 2) if grid.ndim == 4 else grid
 
     def train(self, mode: bool = True) -> GridEncoder:

@@ -145,7 +145,8 @@ class Validation:
     """Loss on the validation split during training. The weights of the step with the lowest loss become RUN/best.
 
     Args:
-        every: Steps between validations, with one more after the last step; no validation when left out.
+        every: Steps between validations, with one more after the last step; no validation when left out. With
+            `--objective findings` the step with the highest mean AUROC is kept.
         n: Most studies, drawn with the seed, with all their pairs; 0 switches validation off.
         patience: Stop after this many validations in a row without a lower loss; train to the end when left out.
         data: Corpus folder with the validation split; the main corpus of the training when left out. Its text and views
@@ -242,12 +243,31 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class EncoderConfig(TrainingConfig, PairSelection):
-    """Stage 1: train a vision encoder and a text encoder contrastively on images and their reports.
+class LabelSettings:
+    """Labels of `--objective findings`: observations that `cxrlab read` finds in the reports, and `normal`.
 
     Args:
-        vision_encoder: Vision encoder, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or
-            fresh:phantom.
+        min_positives: Fewest studies with an observation for it to be learnt.
+        unmentioned: An observation that a report does not mention is absent (negative), or has no label (ignored).
+    """
+
+    min_positives: int = 25
+    unmentioned: Literal["negative", "ignored"] = "negative"
+
+    def __post_init__(self) -> None:
+        check_at_least(self, min_positives=1)
+
+
+@dataclass(frozen=True)
+class EncoderConfig(TrainingConfig, PairSelection):
+    """Stage 1: train a vision encoder contrastively with a text encoder, or on findings read from reports.
+
+    Args:
+        objective: contrastive: each image close to its report. findings: which observations each study has, from the mean
+            of the feature vectors of its images (those of `views`); takes no text encoder.
+        labels: Labels of the objective findings.
+        vision_encoder: Vision encoder, such as hf:FOLDER (DINOv2, ViT, ResNet, a dual encoder or LLaVA), builtin:encoder,
+            fresh:phantom or package:efficientnet-lite2.
         text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
         start: Dual encoder to continue from, hf:FOLDER or builtin:encoder, in place of `vision_encoder` and `text_encoder`.
         statements: all sentences of a report, or only present and possible findings (present). Which findings a report
@@ -264,6 +284,8 @@ class EncoderConfig(TrainingConfig, PairSelection):
     """
 
     _: KW_ONLY
+    objective: Literal["contrastive", "findings"] = "contrastive"
+    labels: LabelSettings = LabelSettings()
     vision_encoder: str | None = None
     text_encoder: str | None = None
     start: str | None = None
@@ -284,11 +306,14 @@ class EncoderConfig(TrainingConfig, PairSelection):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
-        _check_start(self.start, vision_encoder=self.vision_encoder, text_encoder=self.text_encoder)
+        if self.objective == "contrastive":
+            _check_start(self.start, vision_encoder=self.vision_encoder, text_encoder=self.text_encoder)
+        elif self.vision_encoder is None or self.text_encoder is not None or self.start is not None:
+            raise ConfigError("objective=findings learns without a text encoder; give vision_encoder alone.")
         for name, one in parse_extra_corpora(self.extra_corpora).items():
             if not one.images or one.questions:
                 raise ConfigError(
-                    f"extra_corpora, '{name}': contrastive training needs an image and a report in every pair."
+                    f"extra_corpora, '{name}': training of an encoder needs an image and a report in every pair."
                 )
         if self.optimisation.compiled:
             raise ConfigError("compiled=true: stage 1 has no language model whose layers could be compiled.")

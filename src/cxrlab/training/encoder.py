@@ -1,4 +1,4 @@
-"""Stage 1: contrastive training of a vision encoder with a text encoder, on images and their reports."""
+"""Stage 1: contrastive training of a vision encoder with a text encoder, or training on findings of the reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_mo
 from cxrlab.models.model_parts import folder_of, load_text_encoder, load_vision_encoder
 from cxrlab.models.random_init import build_dual_encoder
 from cxrlab.training.config import OPERATIONAL, EncoderConfig, Optimisation
-from cxrlab.training.memory_estimate import Memory
+from cxrlab.training.memory_estimate import Memory, activations
 from cxrlab.training.run_folder import (
     BEST,
     CACHE,
@@ -44,9 +44,9 @@ _BLOCK = 128  # reports per task of a worker
 
 
 def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
-    """Train a contrastive encoder into RUN/checkpoint, which `load_encoder` and stages 2 and 3 open.
+    """Train an encoder into RUN/checkpoint, which stages 2 and 3 open, and `load_encoder` where it is contrastive.
 
-    The loss of guessing is the logarithm of the number of pairs compared per step, `extra["compared"]` of the result.
+    The contrastive loss of guessing is the logarithm of the number of pairs compared per step, `extra["compared"]` of the result.
 
     Args:
         config: Settings.
@@ -56,6 +56,10 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
+    if config.objective == "findings":
+        from cxrlab.training.findings_encoder import train_findings_encoder
+
+        return train_findings_encoder(config, out)
     from cxrlab.training import best_weights
     from cxrlab.training.trainer import fit
     from cxrlab.training.validation import summarise_validation
@@ -123,7 +127,7 @@ class PreparedEncoder:
 def prepare_encoder(config: EncoderConfig) -> PreparedEncoder:
     """Read the corpora and open the encoders; whatever does not fit is refused here."""
     from cxrlab.training.contrastive import PairEncoder, freeze_unreached, tokenise
-    from cxrlab.training.distributed import process_count, shares_weights, training_device
+    from cxrlab.training.distributed import process_count, training_device
     from cxrlab.training.memory_estimate import check_memory
     from cxrlab.training.trackers import check_installed
     from cxrlab.training.trainer import Part, plan_steps
@@ -131,9 +135,7 @@ def prepare_encoder(config: EncoderConfig) -> PreparedEncoder:
 
     settings = config.optimisation
     check_installed(config.track)
-    if shares_weights(settings):
-        raise ConfigError("Stage 1 does not share its weights; give --optimisation.sharding none, or launch with "
-                          "configs/distributed/ddp.yaml.")  # fmt: skip
+    refuse_sharding(settings)
     compared = settings.batch_size * settings.accumulate * process_count()
     if compared < 2:
         raise ConfigError("a step of one pair has nothing to compare it with; use a batch_size of at least 2.")
@@ -162,6 +164,15 @@ def prepare_encoder(config: EncoderConfig) -> PreparedEncoder:
     return PreparedEncoder(
         config, sources, held_out, validated, parts, texts, validation_texts, order, module, unreached, needed
     )
+
+
+def refuse_sharding(settings: Optimisation) -> None:
+    """Stage 1 has no step over shared weights."""
+    from cxrlab.training.distributed import shares_weights
+
+    if shares_weights(settings):
+        raise ConfigError("Stage 1 does not share its weights; give --optimisation.sharding none, or launch with "
+                          "configs/distributed/ddp.yaml.")  # fmt: skip
 
 
 def encoder_job(ready: PreparedEncoder, run: RunFolder, rows: Sequence[int] | None = None) -> Job:
@@ -336,7 +347,5 @@ def memory(model: Any, settings: Optimisation, longest: int) -> Memory:
     vision, text = model.config.vision_config, model.config.text_config
     kept = 0
     for config, tokens in ((vision, (vision.image_size // vision.patch_size) ** 2 + 1), (text, longest)):
-        block = 16 * config.hidden_size + 3 * getattr(config, "intermediate_size", 4 * config.hidden_size)
-        layers = config.num_hidden_layers
-        kept += tokens * (layers * config.hidden_size + block if settings.gradient_checkpointing else layers * block)
+        kept += activations(config, tokens, settings.gradient_checkpointing)
     return Memory(weights, 3 * 4 * trained, settings.batch_size * kept * number)

@@ -46,6 +46,13 @@ class Memory:
         return ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in parts)
 
 
+def activations(config: Any, tokens: int, checkpointing: bool) -> int:
+    """Numbers that an encoder keeps per sample from the forward to the backward pass; roughly."""
+    block = 16 * config.hidden_size + 3 * getattr(config, "intermediate_size", 4 * config.hidden_size)
+    layers: int = config.num_hidden_layers
+    return int(tokens * (layers * config.hidden_size + block if checkpointing else layers * block))
+
+
 def estimate(
     model: Any, settings: Optimisation, length: int, trained: int, validated: int = 0, quantised: int = 0
 ) -> Memory:

@@ -88,6 +88,8 @@ def plan_encoder_training(config: EncoderConfig, out: Path | None = None) -> Pla
 
     settings = config.optimisation
     check_one_process()
+    if config.objective == "findings":
+        raise ConfigError("--plan measures contrastive training; with --objective findings leave it out.")
     if training_done(config, out, settings.seed, OPERATIONAL):
         return Plan("train encoder", ())
     ready = prepare_encoder(config)
