@@ -11,6 +11,7 @@ from typing import Any
 import extraction_attacks as attackers
 import pytest
 from chat_server import ChatServer
+from oracle_answers import ABNORMAL, ASKED, NORMAL, QUESTIONS, good
 from scripted_model import FakeModel
 from tables import every_row
 
@@ -21,35 +22,19 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.extraction.attack_rounds import run_attack
-from cxrlab.extraction.config import OraclePrompts
-from cxrlab.extraction.llm_oracle import describe_with, load_questions, misfit, query_llm_oracle
+from cxrlab.extraction.config import OracleConfig, OraclePrompts
+from cxrlab.extraction.llm_oracle import (
+    ask_oracle,
+    check_asked,
+    describe_with,
+    load_questions,
+    misfit,
+    query_llm_oracle,
+)
 from cxrlab.extraction.report_content import Category, distinct
 from cxrlab.extraction.rule_oracles import KINDS
 
-ABNORMAL = {
-    Category.AIRWAY: "The trachea is deviated to the right.",
-    Category.BREATHING: "There is a small left pleural effusion.",
-    Category.CARDIAC: "There is moderate cardiomegaly.",
-    Category.DIAPHRAGM: "The right hemidiaphragm is elevated.",
-    Category.EVERYTHING: "There is an acute rib fracture on the left.",
-}
-NORMAL = {
-    Category.AIRWAY: "The trachea is midline.",
-    Category.BREATHING: "The lungs are clear.",
-    Category.CARDIAC: "The heart is normal in size.",
-    Category.DIAPHRAGM: "No free air is seen below the diaphragm.",
-    Category.EVERYTHING: "No acute bone abnormality is seen.",
-}
-QUESTIONS = load_questions()
-ASKED = {question.prompt: question for question in QUESTIONS.fill_in(2)}
 PATIENT = LLMConfig(connection=Connection(tries=1, timeout_s=5.0, concurrency=1))
-
-
-def good(prompt: str) -> str:
-    """Two lines on what was asked: the one that fits, and one that no part of an image is in."""
-    question = ASKED[prompt]
-    text = (ABNORMAL if question.kind == "abnormal" else NORMAL)[question.category]
-    return f"1. {text}\n2. Nobody knows what this means."
 
 
 def test_every_category_is_requested_both_kinds_in_several_wordings() -> None:
@@ -193,6 +178,23 @@ def test_killed_half_way_it_goes_on_with_the_questions_that_are_left(tmp_path: P
     assert again == found and counts == summary
     assert found.to_json() == read_json(tmp_path / "oracle.json")["descriptions"]
     assert len(list(read_jsonl(tmp_path / "oracle" / "requests.jsonl"))) == 25
+
+
+def test_stored_answers_need_no_server(tmp_path: Path) -> None:
+    """Another run with the store of the first gets the same descriptions, and an attack refuses a run of other questions."""
+    store = replace(PATIENT, cache=tmp_path / "store.sqlite")
+    with ChatServer(lambda body: good(body["messages"][-1]["content"])) as server:
+        asked = OracleConfig(server.address("words"), 1, OraclePrompts(count=2), store)
+        first = ask_oracle(asked, tmp_path / "one")
+    again = ask_oracle(asked, tmp_path / "two")
+    assert (first["paid"], first["found"]) == (25, 0) and (again["paid"], again["found"]) == (0, 25)
+    descriptions = [read_json(tmp_path / name / "oracle.json")["descriptions"] for name in ("one", "two")]
+    assert descriptions[0] == descriptions[1] and ask_oracle(asked, tmp_path / "two") == again
+    check_asked(attackers.settings(oracle=asked.oracle, oracle_run=tmp_path / "one"))
+    with pytest.raises(DataError, match="not of scripted:x"):
+        check_asked(attackers.settings(oracle="scripted:x", oracle_run=tmp_path / "one"))
+    with pytest.raises(DataError, match="holds no oracle.json"):
+        check_asked(attackers.settings(oracle=asked.oracle, oracle_run=tmp_path))
 
 
 def test_an_attack_moves_pictures_towards_what_the_model_said(tmp_path: Path) -> None:

@@ -87,3 +87,21 @@ def test_a_study_of_a_few_figures_makes_a_page(tmp_path: Path) -> None:
         "published",
     ):
         assert (f"<h3>{absent}" in shown) is False
+
+
+def test_images_made_on_a_copy_stand_beside_white_box_and_noise(tmp_path: Path) -> None:
+    def of(value: float) -> dict[str, Any]:
+        return {
+            metric: {"mean": value, "low": value - 0.1, "high": value + 0.1} for metric in ("flip_rate", "errors.added")
+        }
+
+    gap = {"pooled": {"value": 0.35, "low": 0.2, "high": 0.5}}
+    one = {
+        "sources": {"copy": of(0.45), "noise": of(0.1)},
+        "differences": {"noise": {"flip_rate": gap, "errors.added": gap}},
+    }
+    shown = page(tmp_path, extraction_seeds(transfer={"n": 40, "variants": {"ada": {"pgd@2/255": one}}}))
+    rows = re.findall(r"<tr><td>ada</td><td>pgd@2/255</td>.*?</tr>", shown)
+    assert len(rows) == 2 and "<b>copy</b>" in rows[0] and "0.450" in rows[0] and "+0.350" not in rows[0]
+    assert "noise" in rows[1] and "▼&nbsp;+0.350" in rows[1] and "+0.200 to +0.500" in rows[1]
+    assert "shown to its victim" not in page(tmp_path / "without", extraction_seeds())

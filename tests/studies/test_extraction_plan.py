@@ -13,6 +13,7 @@ from tables import every_row
 from cxrlab.core.errors import ConfigError
 from cxrlab.extraction.config import Alignment, Shares
 from cxrlab.studies.corpora import pool_with_folders
+from cxrlab.studies.engine import run_recipe
 from cxrlab.studies.extraction_study import ExtractionStudy, ExtractionStudyConfig
 from cxrlab.studies.run_study import find_study, read_study
 
@@ -180,6 +181,8 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
         ("ada_steal_cpu", False, {"models": 1, "victims": 1, "extract": 7}),
         ("extraction_defences", False, {"models": 1, "victims": 2, "extract": 6, "detect": 1, "defend": 5}),
         ("extraction_defences", True, {"models": 1, "victims": 1, "extract": 3, "detect": 1, "defend": 1}),
+        ("fair_attacker", False, {"oracle": 1, "models": 2, "victims": 2, "extract": 17, "transfer": 2}),
+        ("fair_attacker", True, {"models": 2, "victims": 2, "extract": 3, "transfer": 2}),
         ("ada_steal_openi", False, {"victims": 1, "extract": 7, "detect": 1}),
         ("input_transformations", False, {"models": 1, "victims": 1, "extract": 1, "defend": 4}),
     ],
@@ -254,13 +257,53 @@ def test_defences_are_tested_against_an_attack_of_ours(tmp_path: Path) -> None:
     assert attacks["not-trained-guided"].victim == "builtin:reporter"
 
 
-def test_a_language_model_as_oracle_answers_once_for_all_attacks(tmp_path: Path) -> None:
+def test_a_language_model_as_oracle_is_asked_once_before_everything_else(tmp_path: Path) -> None:
+    """One set of answers for seeds and variants; other questions or another store are asked on their own."""
     oracle = "http://127.0.0.1:9/v1#words"
-    own = {"oracle_llm": {"cache": "mine.sqlite"}}
-    rows = variants(a={"oracle": oracle}, b={"oracle": oracle, **own}, c={})
-    found = planned(tmp_path, variants=rows)
-    caches = [part.config.oracle_llm.cache for part in found.parts if part.kind == "extract"]
-    assert caches == [tmp_path / "oracle.sqlite", Path("mine.sqlite"), None]
+    rows = variants(
+        a={"oracle": oracle},
+        b={"oracle": oracle, "alignment": {"eps": "0.1"}},
+        c={"oracle": oracle, "oracle_llm": {"cache": "mine.sqlite"}},
+        d={"oracle": oracle, "method": "knockoff"},
+        e={},
+    )
+    found = planned(tmp_path, variants=rows, seeds=(3, 5))
+    assert [part.folder for part in found.parts][:3] == ["oracle/a", "oracle/c", "models/taught"]
+    asked = [part.config for part in found.parts if part.kind == "oracle"]
+    assert [(one.seed, one.oracle_llm.cache) for one in asked] == [(3, None), (3, Path("mine.sqlite"))]
+    runs = {part.folder: part.config.oracle_run for part in found.parts if part.kind == "extract"}
+    for seed in (3, 5):
+        own = [runs[f"seed{seed}/extract/{name}"] for name in "abcde"]
+        assert own == [tmp_path / "oracle/a", tmp_path / "oracle/a", tmp_path / "oracle/c", None, None]
+        assert "oracle/a" in found.part(f"seed{seed}/extract/b").needs
+
+
+def test_an_oracle_on_another_machine_without_encryption_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    found = planned(tmp_path / "study", variants=variants(a={"oracle": "http://far.example/v1#words"}))
+    with pytest.raises(ConfigError, match="--oracle-llm.connection.allow-insecure"):
+        run_recipe(found)
+    assert not (tmp_path / "study").exists()
+
+
+def test_images_attacked_on_copies_are_shown_to_their_victim_once_a_seed(tmp_path: Path) -> None:
+    """Two copies of one victim share an audit; the unrelated model comes last."""
+    rows = variants(a={}, same={}, wider={"budget": 60}, other={"victim": "builtin:reporter"})
+    transfer = {"variants": ["a", "same", "wider", "other"], "unrelated": "made:stranger", "eps": ["2/255"]}
+    models = {**BASE["models"], "stranger": {"start": "builtin:outsider"}}
+    found = planned(tmp_path, models=models, variants=rows, transfer=transfer, seeds=(3, 5))
+    audits = [part for part in found.parts if part.kind == "transfer"]
+    assert [part.folder for part in audits] == [
+        f"seed{seed}/transfer/{name}" for seed in (3, 5) for name in ("a", "other")
+    ]
+    first, second = (part.config for part in audits[:2])
+    stranger, extract = f"hf:{tmp_path}/models/stranger/checkpoint", f"hf:{tmp_path}/seed3/extract"
+    assert second.model == "builtin:reporter" and second.versus == (
+        f"{extract}/other/copies/30/fit/checkpoint",
+        stranger,
+    )
+    assert first.versus[:2] == (f"{extract}/a/copies/30/fit/checkpoint", f"{extract}/wider/copies/60/fit/checkpoint")
+    assert (first.attacks, first.aims, first.n, first.seed) == (("pgd", "noise"), ("report",), 5, 3)
+    assert {"seed3/extract/a", "seed3/extract/wider"} <= set(audits[0].needs)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -287,6 +330,8 @@ def test_a_language_model_as_oracle_answers_once_for_all_attacks(tmp_path: Path)
         ({"detect": {"n": 3}}, "detect needs 'variants'"),
         ({"defend": {"n": 3}}, "defend needs 'variant'"),
         ({"defend": {"variant": "ada", "seeds": 0}}, "give a number of seeds"),
+        ({"transfer": {"n": 3}}, "transfer needs 'variants'"),
+        ({"transfer": {"variants": ["adda"]}}, "transfer: there is no variant 'adda'"),
         ({"defend": {"variant": "adda"}}, "defend: there is no variant 'adda'"),
     ],
 )
@@ -318,6 +363,8 @@ def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any
         ({"detect": {"variants": ["ada"], "stream": ["x"]}}, "detect: 'stream' is set by the study itself"),
         ({"detect": {"variants": ["ada"], "detectors": ["prado"]}}, "Did you mean 'prada'"),
         ({"defend": {"variant": "ada", "defences": ["gait"]}}, "Did you mean 'gate'"),
+        ({"transfer": {"variants": ["ada"], "versus": ["x"]}}, "transfer: 'versus' is set by the study itself"),
+        ({"transfer": {"variants": ["ada"], "unrelated": "made:tought"}}, "no model 'tought' before it"),
         ({"defend": {"variant": "ada", "budget": 3}}, "defend: 'budget' is set by the study itself"),
         ({"variants": variants(a={}, b={"n": 9}), "contrasts": (("a", "b"),)}, "not measured on the same studies"),
         (

@@ -23,6 +23,8 @@ def run_extraction_study(settings: ExtractionStudyConfig, out: Path) -> Path:
 
 
 GREEDY = {"strategy": "greedy", "max_new_tokens": 4}
+BARE: dict[str, Any] = dict.fromkeys(("tables", "detect", "defend", "transfer"), {})
+BARE |= dict.fromkeys(("contrasts", "pairwise", "controls"), ())
 BOUNDS = {"image_bound": 0.4, "account_bound": 0.4, "account_queries": 12, "accounts": 3, "window": 4, "least": 6}
 
 
@@ -58,6 +60,10 @@ def config(start: str, **changes: Any) -> ExtractionStudyConfig:
         "defend": {
             **{"variant": "knockoff", "defences": ["coarse"], "adaptive": False, "n": 3, "trials": 20},
             "settings": {"benign_images": 4},
+        },
+        "transfer": {
+            **{"variants": ["ada"], "unrelated": "made:started", "eps": ["8/255"], "attack": {"steps": 1}},
+            **{"controls": [], "trials": 20, "triptychs": 0},
         },
     }
     return ExtractionStudyConfig(**{**base, **changes})
@@ -108,7 +114,8 @@ def results(out: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_study_that_was_stopped_makes_every_part_once(whole: tuple[Path, list[str]]) -> None:
     attacks = ["seed1/victims/knockoff", "seed1/extract/knockoff", "seed1/extract/ada"]
-    assert whole[1] == ["models/started", *attacks, "detect", "stopped", "seed1/defend/coarse"]
+    transfer = "seed1/transfer/ada"
+    assert whole[1] == ["models/started", *attacks, transfer, "detect", "stopped", "seed1/defend/coarse"]
 
 
 @pytest.mark.slow
@@ -141,6 +148,47 @@ def test_detectors_defences_and_the_page_of_a_whole_study(tiny: str, whole: tupl
     assert page == out / "page.html" and "What it costs to copy a report model" in page.read_text()
 
 
+def test_images_of_the_copy_are_shown_to_the_victim(whole: tuple[Path, list[str]]) -> None:
+    """One fixed report cannot be changed by any image; the audit shows the copy and the unrelated model beside it."""
+    out, _ = whole
+    audit = json.loads((out / "seed1/transfer/ada/robustness.json").read_text())
+    assert [row["key"] for row in audit["models"].values()] == ["a", "b", "c"]
+    assert any("seed1/extract/ada/copies/4/fit" in name for name in audit["models"])
+    found = results(out)["transfer"]["variants"]["ada"]["pgd@8/255"]["sources"]
+    # A victim without gradients has no white box.
+    assert {name: one["flip_rate"]["mean"] for name, one in found.items()} == {"copy": 0, "unrelated": 0, "noise": 0}
+    assert "shown to its victim" in (out / "page.html").read_text()
+
+
+@pytest.mark.full
+def test_an_oracle_behind_an_address_is_asked_once_and_not_needed_again(tiny: str, tmp_path: Path) -> None:
+    """Two seeds; the server is gone before the first attack starts."""
+    from chat_server import ChatServer
+    from oracle_answers import good
+
+    true = ExtractionStudy.make
+
+    def stops(study: ExtractionStudy, part: Part) -> None:
+        if part.kind == "extract":
+            raise KeyboardInterrupt
+        true(study, part)
+
+    with ChatServer(lambda body: good(body["messages"][-1]["content"])) as server:
+        shared = {**config(tiny).extract, "oracle": server.address("words"), "consulting": {"count": 2}, "rounds": 1}
+        settings = config(tiny, extract=shared, variants={"ada": {"changes": "Moved."}}, seeds=(1, 2), **BARE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ExtractionStudy, "make", stops)
+            with pytest.raises(KeyboardInterrupt):
+                run_extraction_study(settings, tmp_path / "study")
+        assert len(server.requests) == 25
+    run_extraction_study(settings, tmp_path / "study")
+    asked = (tmp_path / "study/oracle/ada/oracle.json").read_bytes()
+    for name in ("seed1/extract/ada", "seed2/extract/ada"):
+        assert (tmp_path / "study" / name / "oracle.json").read_bytes() == asked
+    oracle = results(tmp_path / "study")["variants"]["ada"]["oracle"]
+    assert oracle["queries"] == 25 and oracle["answers"]["parsed"] == 25
+
+
 @pytest.mark.slow
 @pytest.mark.full
 def test_parts_side_by_side_come_to_the_same(
@@ -148,9 +196,9 @@ def test_parts_side_by_side_come_to_the_same(
 ) -> None:
     """Two attacks at once share what their victim wrote, which was written before."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    few: dict[str, Any] = {"detect": {}, "defend": {}, "controls": (), "pairwise": ()}
+    few: dict[str, Any] = {"detect": {}, "defend": {}, "controls": (), "pairwise": (), "transfer": {}}
     run_extraction_study(config(tiny, at_once=2, **few), tmp_path / "study")
-    bare: dict[str, Any] = {"controls": {}, "pairwise": []}
+    bare: dict[str, Any] = {"controls": {}, "pairwise": [], "transfer": {}}
     assert {**results(tmp_path / "study"), **bare} == {**results(whole[0]), **bare}
 
 
@@ -167,9 +215,8 @@ def test_a_model_that_is_not_there_is_reported_before_anything_is_drawn(tmp_path
 def test_a_pool_that_is_too_small_is_reported_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
     """Forty images, of which the train split holds twenty-five."""
     rows = {"images": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
-    bare: dict[str, Any] = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
     with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 25 images, but an attack needs 50"):
-        run_extraction_study(config(tiny, variants=rows, **bare), tmp_path / "study")
+        run_extraction_study(config(tiny, variants=rows, **BARE), tmp_path / "study")
     assert not (tmp_path / "study/models").exists()
 
 

@@ -46,7 +46,7 @@ from cxrlab.extraction.attack_rounds import (
 )
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.fidelity import measure_fidelity, scored
-from cxrlab.extraction.llm_oracle import query_llm_oracle
+from cxrlab.extraction.llm_oracle import ORACLE, check_asked, query_llm_oracle
 from cxrlab.extraction.query_ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.records import AuditScope, Query
@@ -97,9 +97,12 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
         run.write(preflight.THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
         descriptions, consulted = None, None
         if config.method == "ada-steal" and config.oracle_is_a_model:
+            asked = config.oracle_run or out
             descriptions, consulted = query_llm_oracle(
-                config.oracle, config.oracle_llm, config.consulting, config.seed, out
+                config.oracle, config.oracle_llm, config.consulting, config.seed, asked
             )
+            if asked != out:
+                run.write(ORACLE, read_json(asked / ORACLE))
         attack = partial(
             Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide, descriptions=descriptions
         )
@@ -161,6 +164,7 @@ def open_audit(config: ExtractConfig, out: Path | None) -> Opened:
     if out is not None:
         authorised = preflight.recorded_authorisation(out, config.victim, authorised)
     preflight.check_address(config.victim, authorised)
+    check_asked(config)
     measured = preflight.check_measurable(config)
     pool = open_pool(config.pool, size=config.size, seed=config.seed, colour=config.colour == "rgb")
     preflight.check_pool(config, pool, measured)

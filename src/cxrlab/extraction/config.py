@@ -151,6 +151,23 @@ class OraclePrompts:
         check_at_least(self, count=1, times=1, max_tokens=1)
 
 
+@dataclass(frozen=True)
+class OracleConfig:
+    """An oracle that is a language model, asked once for several attacks.
+
+    Args:
+        oracle: The model by name, as in `extract`.
+        seed: Decides its answers, where it samples.
+        consulting: How it is prompted.
+        oracle_llm: Cache, cost limit and connection.
+    """
+
+    oracle: str
+    seed: int = 7
+    consulting: OraclePrompts = OraclePrompts()
+    oracle_llm: LLMConfig = LLMConfig()
+
+
 Source = Literal["abnormal", "normal", "own"]
 SOURCES: tuple[Source, ...] = ("abnormal", "normal", "own")
 
@@ -341,6 +358,7 @@ class ExtractConfig:
         map_sentences: Different sentences on the map of the victim's answers; 0 for no map.
         i_am_authorised: Who may test this model and why; required for a model that runs elsewhere, kept and shown.
         victim_run: Folder for the victim's reports on the corpus, if audits of one victim share it.
+        oracle_run: Folder with the oracle.json of an oracle that was asked before, if audits share it; then nothing is asked.
         defence: Defence in front of the victim.
         accounts: Accounts that take turns in querying.
         blend_chest: Share of a chest that is blended into every image, for a victim behind a gate.
@@ -383,6 +401,7 @@ class ExtractConfig:
     map_sentences: int = 300
     i_am_authorised: str | None = None
     victim_run: Path | None = None
+    oracle_run: Path | None = None
     defence: str | None = None
     accounts: int = 1
     blend_chest: float = 0.0

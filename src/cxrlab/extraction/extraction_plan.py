@@ -75,7 +75,7 @@ def plan_extraction(config: ExtractConfig, out: Path | None = None) -> Plan:
             timed.work("reports of the victim", len(ids), written),
             Work("queries", "query", queries, timed.seconds_each, sent, measured=timed.studies),
         ]
-    if config.method == "ada-steal" and config.oracle_is_a_model:
+    if config.method == "ada-steal" and config.oracle_is_a_model and config.oracle_run is None:
         prompts = [
             question.prompt for question in load_questions(config.consulting.questions).fill_in(config.consulting.count)
         ]

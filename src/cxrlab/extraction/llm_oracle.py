@@ -24,9 +24,10 @@ from cxrlab.core.config import read_yaml
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, read_text, write_json
-from cxrlab.core.llm_requests import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.model_interfaces import TextModel
-from cxrlab.extraction.config import OraclePrompts
+from cxrlab.core.runs import Run, finished
+from cxrlab.extraction.config import ExtractConfig, OracleConfig, OraclePrompts
 from cxrlab.extraction.report_content import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.rule_oracles import KINDS, Descriptions, Kind
 from cxrlab.findings.reader import read
@@ -56,6 +57,33 @@ def query_llm_oracle(
         summary |= {"paid": model.paid, "found": model.found, "cost": model.budget.spent}
     write_json(folder / ORACLE, {**summary, "descriptions": found.to_json()})
     return found, summary
+
+
+def ask_oracle(config: OracleConfig, out: Path) -> dict[str, Any]:
+    """Ask an oracle for several attacks, whose `oracle_run` is `out`; returns the summary."""
+    operational = llm_operational_fields("oracle_llm")
+    asked = (config.oracle, config.oracle_llm, config.consulting, config.seed, out)
+    if not finished(out, config, seed=config.seed, operational=operational):
+        with Run.open(out, config, seed=config.seed, operational=operational):
+            query_llm_oracle(*asked)
+    return query_llm_oracle(*asked)[1]
+
+
+def check_asked(config: ExtractConfig) -> None:
+    """Refuse an `oracle_run` that does not hold the answers of this oracle to these questions."""
+    if config.oracle_run is None:
+        return
+    file = config.oracle_run / ORACLE
+    if not file.is_file():
+        raise DataError(
+            f"oracle_run={config.oracle_run} holds no {ORACLE}; leave --oracle-run out to ask the oracle now."
+        )
+    found, questions = read_json(file), load_questions(config.consulting.questions)
+    if (found["model"], found["questions"]["digest"]) != (config.oracle, questions.digest):
+        raise DataError(
+            f"{file} has answers of {found['model']} to the questions {found['questions']['version']}, not of "
+            f"{config.oracle} to {questions.version}; leave --oracle-run out, or name the run of this oracle."
+        )
 
 
 def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) -> tuple[Descriptions, dict[str, Any]]:

@@ -259,6 +259,7 @@ def unused_settings(config: ExtractConfig, *, chooses_words: bool = True, connec
         ("victim_decoding", chooses_words),
         ("stop_after_refusals", connected and config.method != "none"),
         ("consulting", consulted),
+        ("oracle_run", consulted),
         ("oracle_llm", consulted),
     ):
         if not used:

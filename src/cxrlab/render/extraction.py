@@ -540,6 +540,9 @@ def sentence_map(found: Mapping[str, Any]) -> SentenceMap | None:
 # Extraction methods over seeds -----------------------------------------------------------------------------------------
 
 
+SHOWN_TO_VICTIM = ("flip_rate", "errors.added")
+
+
 @dataclass(frozen=True)
 class ExtractionMethods:
     """Extraction methods that are shown in one table."""
@@ -564,6 +567,7 @@ class ExtractionSeeds:
     curve: Drawing | None  # Findings F1 over the queries
     pairwise: Table  # Reports against reports, by a judge
     controls: Controls | None  # Texts without an image behind them
+    transfer: Table  # Attack images made on copies, shown to their victim
 
 
 @dataclass(frozen=True)
@@ -619,6 +623,7 @@ def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeed
         curve=_seeds_curve(found),
         pairwise=Table(pairwise_head, pairwise, words=2, dense=True),
         controls=_controls(part(found, "controls")),
+        transfer=_shown_to_victim(part(found, "transfer")),
     )
 
 
@@ -698,6 +703,23 @@ def _seeds_curve(found: Mapping[str, Any]) -> Drawing | None:
     layout = Layout(per=1.0, across="queries", over="the queries", sign="queries")
     title = "findings F1 of the copy, mean over seeds"
     return draw_curves(drawn, title, layout, unit=True, note=note) if drawn else None
+
+
+def _shown_to_victim(found: Mapping[str, Any]) -> Table:
+    """One row for each variant, attack and model that images were made on; then how much the copy's images exceed it."""
+    rows = []
+    for name in part(found, "variants"):
+        for condition in part(found, "variants", name):
+            one = part(found, "variants", name, condition)
+            for source in part(one, "sources"):
+                values = (measured(over_seeds(part(one, "sources", source, metric))) for metric in SHOWN_TO_VICTIM)
+                gaps = (
+                    changed(part(one, "differences", source, metric, "pooled"), "lower") for metric in SHOWN_TO_VICTIM
+                )
+                rows.append([name, condition, Cell(source, strong=source == "copy"), *values, *gaps])
+    titles = ["reports changed", "significant errors gained"]
+    groups: list[tuple[str, Sequence[str]]] = [("", ["copy by", "attack", "images made on"])]
+    return grouped_table([*groups, ("reports of the victim", titles), ("copy − this", titles)], rows, words=3)
 
 
 def _controls(found: Mapping[str, Any]) -> Controls | None:

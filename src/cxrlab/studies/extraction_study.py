@@ -6,7 +6,8 @@ seedS/extract/VARIANT         one whole attack with its copy, as `cxrlab extract
 detect/                       detectors over the queries of the first seed
 seedS/defend/NAME             one defence against one attack; defend/ has all of them
 controls/                     copies beside texts without an image
-oracle.sqlite                 answers of an oracle that is a language model, asked once per seed
+oracle/VARIANT                answers of an oracle that is a language model, asked once for all seeds and variants
+seedS/transfer/VARIANT        attack images made on copies, shown to their victim: an audit as `cxrlab robustness` writes it
 attack.yaml watermark.key     the attack against the defences; a key for the watermark, drawn from the seed: no secret
 extraction_seeds.json         figures over seeds, comparisons and tables
 """
@@ -17,22 +18,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import ascii_lowercase
 from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.config import raise_problems, to_yaml
+from cxrlab.core.egress import check_encrypted
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
-from cxrlab.extraction.config import DefendConfig, is_text_model
+from cxrlab.extraction.config import DefendConfig, ExtractConfig, is_text_model
+from cxrlab.models.decoding import STRATEGIES, USED_BY
 from cxrlab.studies.corpora import pool_with_folders, with_folders
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import PAIRED_METHOD, number_at, over_seeds, paired_seeds, value_at
 
 TABLE, RESULT, DEFENCE = "extraction_seeds.json", "extraction.json", "defence.json"
+COPIES, ATTACK, NOISE = "copies", "pgd", "noise"
 VICTIM, TEXTS = "victim", ("the", "empty", "reviews")  # rows of a table that are no variants
 SIDES = ("surrogate", "victim", "ratio", "fidelity")
 # Of the transcript: how varied the victim's answers were.
@@ -42,10 +47,12 @@ VARIETY = (
 )
 VARIETY_BY_ROUND = ("n", "distinct_finding_sets", "abnormal_share", "finding_entropy")
 Record = Mapping[str, Any]
-ATTACK_FILE, KEY_FILE, ORACLE_ANSWERS = "attack.yaml", "watermark.key", "oracle.sqlite"
+ATTACK_FILE, KEY_FILE = "attack.yaml", "watermark.key"
 # Settings that decide what the victim generates on the corpus and how that is scored.
 _OF_VICTIM = ("victim", "data", "split", "n", "seed", "batch_size", "victim_decoding", "loading", "measure",
               "i_am_authorised")  # fmt: skip
+# Settings that decide what an oracle answers.
+_OF_ORACLE = ("oracle", "consulting", "oracle_llm")
 # Settings that a defence takes from the attack.
 _OF_ATTACK = ("victim", "data", "surrogate", "method", "pool", "budget", "seed", "price", "loading")
 _MODEL_OF_STUDY = re.compile(r"\bmade:([A-Za-z0-9_-]+)")
@@ -90,6 +97,8 @@ class ExtractionStudyConfig(StudyConfig):
         detect: Settings of `detect` for the first seed, and 'variants', whose queries are the streams.
         defend: Settings of `defend`, 'variant', the attack against the defences, and 'seeds', with how many of the study's
             seeds they are attacked (1).
+        transfer: Settings of `robustness` for every seed, 'variants', on whose copies images are attacked before they are
+            shown to the victim, and 'unrelated', a model that shares nothing with the victim (made:NAME is one of the study).
     """
 
     data: str
@@ -111,6 +120,7 @@ class ExtractionStudyConfig(StudyConfig):
     pairwise: tuple[tuple[str, ...], ...] = ()
     detect: Mapping[str, Any] = field(default_factory=dict)
     defend: Mapping[str, Any] = field(default_factory=dict)
+    transfer: Mapping[str, Any] = field(default_factory=dict)
     variant_class = ExtractionVariant
 
     def __post_init__(self) -> None:
@@ -127,6 +137,8 @@ class ExtractionStudyConfig(StudyConfig):
             problems.append("detect needs 'variants', the attacks whose queries the detectors get.")
         if self.defend and "variant" not in self.defend:
             problems.append("defend needs 'variant', the attack against the defences.")
+        if self.transfer and not self.transferred:
+            problems.append("transfer needs 'variants', on whose copies images are attacked.")
         count = self.defend.get("seeds", 1)
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             problems.append(f"defend: seeds={short_repr(count)} is not usable; give a number of seeds, at least 1.")
@@ -136,6 +148,7 @@ class ExtractionStudyConfig(StudyConfig):
             **{pairs: [name for pair in getattr(self, pairs) for name in pair] for pairs in ("contrasts", "pairwise")},
             "controls": self.controls,
             "detect": self.streams,
+            "transfer": self.transferred,
             "defend": [self.attack] if self.attack and "variant" in self.defend else [],
         }
         problems += [
@@ -153,8 +166,12 @@ class ExtractionStudyConfig(StudyConfig):
     @property
     def streams(self) -> tuple[str, ...]:
         """Variants whose queries detectors get."""
-        given = self.detect.get("variants", ())
-        return tuple(map(str, given)) if isinstance(given, (list, tuple)) else (str(given),)
+        return _names(self.detect)
+
+    @property
+    def transferred(self) -> tuple[str, ...]:
+        """Variants on whose copies images are attacked."""
+        return _names(self.transfer)
 
     @property
     def defend_seeds(self) -> tuple[int, ...]:
@@ -180,6 +197,11 @@ class ExtractionStudyConfig(StudyConfig):
                 yield f"{place}: published has {short_repr(wrong[0])}; give metrics with a number each."
 
 
+def _names(group: Mapping[str, Any]) -> tuple[str, ...]:
+    given = group.get("variants", ())
+    return tuple(map(str, given)) if isinstance(given, (list, tuple)) else (str(given),)
+
+
 class ExtractionStudy(StudyRecipe):
     """Copies models with every variant and seed, compares the copies, and measures detectors and defences."""
 
@@ -188,11 +210,15 @@ class ExtractionStudy(StudyRecipe):
     title = "What it costs to copy a report model"
     kinds = MappingProxyType(
         {
+            "oracle": Kind("cxrlab.extraction.config:OracleConfig", "cxrlab.extraction.llm_oracle:ask_oracle"),
             "models": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.align_finetune:finetune"),
             "victims": Kind("cxrlab.extraction.config:ExtractConfig", "cxrlab.extraction.audit:write_victim"),
             "extract": Kind(
-                "cxrlab.extraction.config:ExtractConfig", "cxrlab.extraction.audit:extract", ("victim_run",)
+                "cxrlab.extraction.config:ExtractConfig",
+                "cxrlab.extraction.audit:extract",
+                ("victim_run", "oracle_run"),
             ),
+            "transfer": Kind("cxrlab.robustness.config:RobustnessConfig", "cxrlab.robustness.audit:audit"),
             "detect": Kind(
                 "cxrlab.extraction.detection.config:DetectConfig", "cxrlab.extraction.detection.detect:detect"
             ),
@@ -201,15 +227,21 @@ class ExtractionStudy(StudyRecipe):
     )
 
     def plan(self) -> None:
-        """Models, then every variant with every seed, then detectors and defences for the first seed."""
+        """Oracles and models, then every variant and seed, then transfer, then detectors and defences for the first seed."""
         first = self.config.seeds[0]
+        # (seed, variant) → folder of the audit with its copy, key of the copy, key of the unrelated model
+        self._shown: dict[tuple[int, str], tuple[str, str, str | None]] = {}
+        for name, variant in self.config.chosen().items():  # an oracle that cannot be reached ends the study at once
+            self._add_oracle(name, merged(self.config.extract, variant.extract))
         for name, settings in self.config.models.items():
             place = f"models, '{name}'"
             given = self._resolved(settings, place, training=True)
             self.add("models", f"models/{name}", given, {"cache": str(self.out / CACHE)}, seed=first, place=place)
         super().plan()
         self._check_comparisons()
-        self.raise_problems()  # detectors and defences would repeat them
+        self.raise_problems()  # the parts below would repeat them
+        for seed in self.config.seeds if self.config.transfer else ():
+            self._plan_transfer(seed)
         if self.config.detect:
             rest = {key: value for key, value in self.config.detect.items() if key != "variants"}
             given = self._resolved({"benign": self.config.data, **rest}, "detect")
@@ -229,8 +261,6 @@ class ExtractionStudy(StudyRecipe):
             "seed": seed,
             "measure": {"metrics": list(self.config.metrics), "seed": seed},
         }
-        if is_text_model(str(given.get("oracle", ""))):  # asked once for all attacks of a seed
-            given = merged({"oracle_llm": {"cache": str(self.out / ORACLE_ANSWERS)}}, given)
         given_victim, own_victim = (
             {key: value for key, value in one.items() if key in _OF_VICTIM} for one in (given, own)
         )
@@ -238,8 +268,26 @@ class ExtractionStudy(StudyRecipe):
             "victims", f"seed{seed}/victims/{name}", given_victim, own_victim, seed=seed, place=place
         ).folder
         own["victim_run"] = str(self.out / victim)
+        if (oracle := self._add_oracle(name, given)) is not None:
+            own["oracle_run"] = str(self.out / oracle.folder)
         extract = self.add("extract", f"seed{seed}/extract/{name}", given, own, seed=seed, place=place).folder
         return {"extract": extract, "victim": victim}
+
+    def _add_oracle(self, name: str, given: Mapping[str, Any]) -> Part | None:
+        """The part that asks the language model of an attack; None for an attack without one."""
+        if given.get("method", ExtractConfig.method) != "ada-steal" or not is_text_model(str(given.get("oracle", ""))):
+            return None
+        asked = {key: given[key] for key in _OF_ORACLE if key in given}
+        seed = self.config.seeds[0]  # one set of answers, whatever the seed of the attack
+        place = f"oracle of '{name}'"
+        return self.add("oracle", f"oracle/{name}", asked, {"seed": seed}, seed=seed, place=place, needs=())
+
+    def check(self) -> None:
+        """Refuse an oracle that its questions may not be sent to, before anything is trained."""
+        super().check()
+        for part in self.parts:
+            if part.kind == "oracle":
+                check_encrypted(part.config.oracle, part.config.oracle_llm.connection, "--oracle-llm.connection")
 
     def _check_comparisons(self) -> None:
         """Note comparisons of what is not measured on the same studies, or not of the same victim."""
@@ -256,6 +304,44 @@ class ExtractionStudy(StudyRecipe):
             self.problems.append(
                 f"controls: {', '.join(config.controls)} do not have the same victim, measured in the same way."
             )
+
+    def _plan_transfer(self, seed: int) -> None:
+        """One audit for each victim: its own images, and those made on its copies and on the unrelated model."""
+        rest = {key: value for key, value in self.config.transfer.items() if key != "variants"}
+        given = dict(self._resolved(rest, "transfer"))
+        unrelated = given.pop("unrelated", None)
+        by_victim: dict[str, list[str]] = {}
+        for name in self.config.transferred:
+            folder = self.find_trial(name, seed).parts["extract"]
+            by_victim.setdefault(self.part(folder).config.victim, []).append(name)
+        for victim, names in by_victim.items():
+            folders = list(dict.fromkeys(self.find_trial(name, seed).parts["extract"] for name in names))
+            attack = self.part(folders[0]).config
+            copies = [
+                f"hf:{self.out / folder / COPIES / str(self.part(folder).config.budget) / 'fit' / CHECKPOINT}"
+                for folder in folders
+            ]
+            usual: dict[str, Any] = {
+                key: plain(getattr(attack, key)) for key in ("split", "n", "i_am_authorised", "loading")
+            }
+            usual |= {"attacks": [ATTACK, NOISE], "aims": ["report"], "questions": "none", "rounded": True}
+            # Other victims decode in their own way.
+            if victim.startswith(("hf:", "builtin:")) and "decoding" not in given:
+                decoding = attack.victim_decoding
+                usual["decoding"] = {
+                    name: value
+                    for name, value in plain(decoding).items()
+                    if decoding.strategy in USED_BY.get(name, STRATEGIES)
+                }
+            versus = [*copies, *([unrelated] if unrelated else [])]
+            own = {"model": victim, "data": str(self.corpora[self.config.data]), "versus": versus, "seed": seed}
+            part = self.add(
+                "transfer", f"seed{seed}/transfer/{names[0]}", merged(usual, given), own, seed=seed, place="transfer"
+            )
+            for name in names:
+                place = folders.index(self.find_trial(name, seed).parts["extract"])
+                last = ascii_lowercase[len(versus)] if unrelated else None
+                self._shown[seed, name] = part.folder, ascii_lowercase[place + 1], last
 
     def _plan_defences(self, variant: str, seed: int) -> None:
         """Each defence of a seed as a part of its own, against the attack of one variant."""
@@ -296,7 +382,7 @@ class ExtractionStudy(StudyRecipe):
             return f"hf:{self.out / models[found[1]].folder / CHECKPOINT}"
 
         result = with_folders(given, self.corpora, place) if training else dict(given)
-        for key in ("victim", "surrogate", "start", "encoder", "language_model"):
+        for key in ("victim", "surrogate", "start", "encoder", "language_model", "unrelated"):
             if isinstance(name := result.get(key), str):
                 result[key] = _MODEL_OF_STUDY.sub(checkpoint, name)
         if isinstance(pool := result.get("pool"), str):
@@ -338,6 +424,10 @@ class ExtractionStudy(StudyRecipe):
 
     def make(self, part: Part) -> None:
         """Run a part; a defence uses the variant's own attack as the one without a defence."""
+        if part.kind == "transfer":
+            versus = tuple(self._copy(name) or name for name in part.config.versus)
+            super().make(replace(part, config=replace(part.config, versus=versus)))
+            return
         if part.kind != "defend":
             super().make(part)
             return
@@ -353,6 +443,18 @@ class ExtractionStudy(StudyRecipe):
 
         defend(part.config, self.out / part.folder, attack)
 
+    def _copy(self, planned: str) -> str | None:
+        """A planned copy as it was made; the surrogate as it is where there was nothing to learn. None for other models."""
+        place = Path(planned.removeprefix("hf:"))
+        folder = place.parents[min(3, len(place.parents) - 1)]
+        if not any(self.out / part.folder == folder for part in self.parts if part.kind == "extract"):
+            return None
+        measured = (folder / str(read_json(folder / RESULT)["predictions"])).parent
+        for made in ("fit", "untouched"):
+            if (measured / made / CHECKPOINT).is_dir():
+                return f"hf:{measured / made / CHECKPOINT}"
+        return str(self.part(str(folder.relative_to(self.out))).config.surrogate)
+
     def measured(self, trial: Trial) -> Mapping[str, Any]:
         """The content of extraction.json without its longest parts."""
         found = read_json(self.out / trial.parts["extract"] / RESULT)
@@ -367,6 +469,7 @@ class ExtractionStudy(StudyRecipe):
             "contrasts": list(self._contrasts()),
             "pairwise": list(self._pairwise()),
             "controls": self._controls(),
+            "transfer": self._transfer(),
         }
         if len(self.config.defend_seeds) > 1:
             comparisons["defences"] = defences_over_seeds(
@@ -415,18 +518,30 @@ class ExtractionStudy(StudyRecipe):
         data = self.corpora[self.config.data]
         return {"seed": seed, **measure_controls(texts, data, self.out / "controls", measure)}
 
+    def _transfer(self) -> dict[str, Any]:
+        from cxrlab.studies.transfer import transfer_table
+
+        if not self.config.transfer:
+            return {}
+        seeds, names = self.config.seeds, self.config.transferred
+        audits = {seed: {name: self.out / self._shown[seed, name][0] for name in names} for seed in seeds}
+        keys = {name: self._shown[seeds[0], name][1:] for name in names}
+        return transfer_table(audits, keys)
+
     def _predictions(self, variant: str, seed: int) -> Path:
         """Run folder with the reports of the copy of the whole budget."""
         folder = self.out / self.find_trial(variant, seed).parts["extract"]
         return folder / str(read_json(folder / RESULT)["predictions"])
 
     def page_runs(self) -> list[Path]:
-        """The attacks of the main table with the first seed, detectors and defences."""
+        """The attacks of the main table with the first seed, detectors, defences and transfer."""
         tables = self.config.checked_tables()
         names = next(iter(tables.values())).variants if tables else [next(iter(self.config.variants))]
         runs = dict.fromkeys(self.find_trial(name, self.config.seeds[0]).parts["extract"] for name in names)
         more = [name for name in ("detect", "defend") if getattr(self.config, name)]
-        return [self.out / folder for folder in (*runs, *more)]
+        first = self.config.seeds[0]
+        shown = dict.fromkeys(self._shown[first, name][0] for name in self.config.transferred)
+        return [self.out / folder for folder in (*runs, *more, *shown)]
 
 
 def extraction_table(config: ExtractionStudyConfig, trials: Sequence[Record]) -> dict[str, Any]:
@@ -493,6 +608,7 @@ def _variant_row(config: ExtractionStudyConfig, variant: ExtractionVariant, tria
         "cost": over("cost", "amount"),
         "currency": value_at(found[0], "cost", "currency"),
         "untouched": [one.get("untouched") for one in found],
+        "oracle": found[0].get("oracle"),
     }
 
 
