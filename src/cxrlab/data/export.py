@@ -39,7 +39,7 @@ EXPORTERS = Registry(
     },
 )
 # Present in a folder from the first moment to the last of an export that is not whole yet.
-_UNFINISHED = ".export"
+UNFINISHED = ".export"
 # Every layout with names of its own has this table: those, and the corpus's.
 IDS = "ids.csv"
 
@@ -78,9 +78,9 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0, 
     lock = lock_folder(folder)
     try:
         there = sorted(entry.name for entry in os.scandir(folder) if entry.name != ".lock")
-        if there and _UNFINISHED not in there:
+        if there and UNFINISHED not in there:
             raise RunError(f"{folder} holds other files ({', '.join(there[:3])}); choose an empty or new folder.")
-        write_text(folder / _UNFINISHED, "")
+        write_text(folder / UNFINISHED, "")
         for path, text in layout.texts.items():
             write_text(folder / path, text, durable=False)
         for path, fill in layout.folders.items():
@@ -100,7 +100,7 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0, 
             write_bytes(folder / path, gzip.compress(data, mtime=0) if path.endswith(".gz") else data)
         for leftover in folder.rglob(".*.tmp"):  # of a write that was killed
             leftover.unlink()
-        (folder / _UNFINISHED).unlink()
+        (folder / UNFINISHED).unlink()
     finally:
         lock.release()
     return folder
@@ -108,7 +108,7 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0, 
 
 def is_exported(folder: Path) -> bool:
     """Whether the folder is a complete export."""
-    return (folder / IDS).is_file() and not (folder / _UNFINISHED).exists()
+    return (folder / IDS).is_file() and not (folder / UNFINISHED).exists()
 
 
 def _copy(corpus: Corpus, folder: Path, image: ImageCopy) -> None:

@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import re
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -37,7 +38,7 @@ from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.corpus import Corpus, inside, parse_study, study_files
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
-from cxrlab.data.export import Layout
+from cxrlab.data.export import UNFINISHED, Layout
 from cxrlab.data.images import as_uint8, decode_picture, is_dicom
 from cxrlab.data.parallel import ordered_map
 
@@ -293,7 +294,11 @@ def import_parquet(root: Path, out: Path, workers: int = 0) -> Corpus:
         raise DataError(
             f"{root} is no export of a corpus: it has no {CARD}. Other Parquet files: cxrlab data import table {root}"
         )
+    if (root / UNFINISHED).exists():
+        raise DataError(f"{root} is an export that is not finished; run 'cxrlab data export parquet' again, then import it.")
     shards = sorted(root.rglob("*.parquet"))
+    if lost := _missing_shard(shards):
+        raise DataError(f"{lost} is missing, which the names of the shards beside it count; fetch or export it again.")
     ids, groups, order = _read_index(root, shards)
     card = dataclasses.replace(read_card(root / CARD), counts={}, dropped={})
     recipe: Recipe[tuple[str, Path, int, int]] = Recipe(
@@ -305,6 +310,17 @@ def import_parquet(root: Path, out: Path, workers: int = 0) -> Corpus:
         batch=_BATCH,
     )
     return build_corpus(out, card, recipe, workers)
+
+
+def _missing_shard(shards: list[Path]) -> Path | None:
+    """The first shard that others count: of `train-00001-of-00002.parquet`, `train-00000-of-00002.parquet`."""
+    there = set(shards)
+    for shard in shards:
+        if numbered := re.fullmatch(r"(.*-)\d{5}-of-(\d{5})\.parquet", shard.name):
+            names = (f"{numbered[1]}{k:05d}-of-{numbered[2]}.parquet" for k in range(int(numbered[2])))
+            if lost := next((name for name in names if shard.with_name(name) not in there), None):
+                return shard.with_name(lost)
+    return None
 
 
 def _read_index(root: Path, shards: list[Path]) -> tuple[list[str], Any, Any]:

@@ -226,3 +226,16 @@ def test_the_data_set_card_states_the_licence_and_warns_of_patients_data(corpus:
     phantoms = make_phantom(PhantomConfig(n=2, size=32, seed=1, workers=1), tmp_path / "p")
     text = (export_corpus("parquet", phantoms, tmp_path / "y", 1) / "README.md").read_text()
     assert "Synthetic" in text and "credentialed user" not in text
+
+
+def test_an_export_that_is_not_whole_is_no_corpus(exported: Path, tmp_path: Path) -> None:
+    """A stopped export holds some shards; a shard that was lost leaves others which count it."""
+    stopped = shutil.copytree(exported, tmp_path / "stopped")
+    (stopped / "data").rename(stopped / ".data")
+    (stopped / ".export").touch()
+    with pytest.raises(DataError, match="not finished"):
+        import_parquet(stopped, tmp_path / "back")
+    lost = shutil.copytree(exported, tmp_path / "lost")
+    (lost / "data/train-00000-of-00002.parquet").unlink()
+    with pytest.raises(DataError, match="train-00000-of-00002"):
+        import_parquet(lost, tmp_path / "back")
