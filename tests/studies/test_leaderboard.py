@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,43 @@ def test_rows_of_other_images_or_other_figures_are_refused(tmp_path: Path, corpu
     with pytest.raises(DataError, match="different images"):
         make_leaderboard([], LeaderboardConfig(protocol=file, rows=(changed,)), tmp_path / "ours")
     changed.write_text("{}")
-    with pytest.raises(DataError, match="is not a row .* lacks 'format'"):
+    with pytest.raises(DataError, match="is not a row .* 'format' is missing"):
         make_leaderboard([], LeaderboardConfig(protocol=file, rows=(changed,)), tmp_path / "ours")
+    # A refused row leaves the table as it was.
+    assert [row["model"] for row in make_leaderboard([], LeaderboardConfig(protocol=file), tmp_path / "ours")["rows"]] == [
+        "planted:seer"
+    ]
+
+
+def test_rows_edited_by_hand_are_refused(tmp_path: Path, corpus: Path, opened: list[str]) -> None:
+    """Also one with a further radius, by which the whole table would have been ordered."""
+    config = LeaderboardConfig(protocol=protocol(tmp_path, corpus), rows=(tmp_path / "changed.json",))
+    make_leaderboard(["planted:seer"], dataclasses.replace(config, rows=()), tmp_path / "ours")
+    row = {**rows_of(tmp_path / "ours")[0], "weights_sha256": "others"}
+    clean = row["results"]["clean"]
+    typed = {**clean, "findings.f1": {**clean["findings.f1"], "value": "0.9"}}
+    for change, message in (
+        ({"protocol": "test"}, "'protocol' is of another type"),
+        ({"model": ["planted:seer"]}, "'model' is of another type"),
+        ({"results": {"clean": 1.0}}, "results of 'clean' are not numbers"),
+        ({"results": {**row["results"], "clean": typed}}, "results of 'clean' are not numbers"),
+        ({"results": {**row["results"], "worst@64/255": clean}}, "different results: clean, .* and clean, .*worst@64/255"),
+    ):
+        (tmp_path / "changed.json").write_text(json.dumps({**row, **change}))
+        with pytest.raises(DataError, match=message):
+            make_leaderboard([], config, tmp_path / "ours")
+    assert len(rows_of(tmp_path / "ours")) == 1
+
+
+def test_weights_that_were_exchanged_have_no_row_with_the_old_figures(
+    tmp_path: Path, corpus: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LeaderboardConfig(protocol=protocol(tmp_path, corpus))
+    make_leaderboard(["planted:seer"], config, tmp_path / "table")
+    monkeypatch.setattr(leaderboard, "weights_hash", lambda model: "trained further")
+    with pytest.raises(DataError, match="are others than those"):
+        make_leaderboard(["planted:seer"], config, tmp_path / "table")
+    assert rows_of(tmp_path / "table")[0]["weights_sha256"] == "weights of planted:seer"
 
 
 def test_the_hash_is_of_the_settings_alone(tmp_path: Path, corpus: Path) -> None:

@@ -12,6 +12,7 @@ A row of another protocol or of other images is refused: its figures could not b
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,19 +132,31 @@ def make_leaderboard(models: Sequence[str], config: LeaderboardConfig, out: Path
         kept = {file: read_row(file) for file in row_files([out / "rows"])} if (out / "rows").is_dir() else {}
         for file, row in (*kept.items(), *given):
             check_row(row, protocol, file)
+        _check_comparable([*kept.items(), *given])  # before an audit, and before a row is added that no table can hold
         for file, row in given:
             _add_row(row, kept, out, file)
         for model in models:
             make_corpora(corpora, {"corpus": data})
             row = _audited_row(model, protocol, config, data, out)
             file = out / "rows" / f"{slug(model)}.json"
-            write_json(file, row)
             kept[file] = row
-        rows = list(kept.values())
-        if len({row["corpus_sha256"] for row in rows}) > 1:
-            names = ", ".join(f"'{row['model']}'" for row in rows)
-            raise DataError(f"the rows of {names} were measured on different images; audit the models anew.")
-        return _write_table(protocol, rows, out)
+            _check_comparable(kept.items())
+            write_json(file, row)
+        return _write_table(protocol, list(kept.values()), out)
+
+
+def _check_comparable(rows: Iterable[tuple[Path, Row]]) -> None:
+    """Refuse rows of different images, or with other radii."""
+    first: tuple[Path, Row] | None = None
+    for file, row in rows:
+        first = first or (file, row)
+        if row["corpus_sha256"] != first[1]["corpus_sha256"]:
+            raise DataError(f"the rows {first[0]} and {file} were measured on different images; audit the models anew.")
+        if row["results"].keys() != first[1]["results"].keys():
+            raise DataError(
+                f"the rows {first[0]} and {file} have different results: {', '.join(first[1]['results'])} and "
+                f"{', '.join(row['results'])}; one of the files was changed."
+            )
 
 
 def _keep_protocol(protocol: Protocol, file: Path | None, out: Path) -> None:
@@ -174,6 +187,13 @@ def _audited_row(model: str, protocol: Protocol, config: LeaderboardConfig, data
     raise_problems(problems)
     assert checked is not None
     run = out / "audits" / slug(model)
+    weights, kept = weights_hash(model), run.parent / f"{run.name}.weights"
+    if kept.is_file() and kept.read_text(encoding="utf-8") != weights:
+        raise DataError(
+            f"the weights of '{model}' are others than those that its audit began with; copy them to a folder of another "
+            f"name, or remove {run} and {kept} to audit them anew."
+        )
+    write_text(kept, weights)
     found = audit(checked, run)
     (result,) = found["models"].values()
     worst = {f"worst@{size}": row for size, row in result["worst"].items()}
@@ -186,7 +206,7 @@ def _audited_row(model: str, protocol: Protocol, config: LeaderboardConfig, data
                 "protocol": {"name": protocol.name, "version": protocol.version, "sha256": protocol.sha256},
                 "corpus_sha256": corpus_hash(load_corpus(data), run / TRUTH_FILE),
                 "model": model,
-                "weights_sha256": weights_hash(model),
+                "weights_sha256": weights,
                 "cxrlab": __version__,
                 "commit": source_commit(),
                 "results": {
@@ -256,13 +276,29 @@ def row_files(given: Iterable[Path]) -> list[Path]:
 def read_row(file: Path) -> Row:
     """The row of a file."""
     row = read_json(file)
-    needed = ("format", "protocol", "corpus_sha256", "model", "weights_sha256", "results")
-    if not isinstance(row, Mapping) or (lacking := [name for name in needed if name not in row]):
-        what = f"it lacks '{lacking[0]}'" if isinstance(row, Mapping) else "it is no mapping"
-        raise DataError(f"{file} is not a row of 'cxrlab leaderboard': {what}.")
-    if row["format"] != FORMAT:
+    if not isinstance(row, Mapping):
+        raise DataError(f"{file} is not a row of 'cxrlab leaderboard': it is no mapping.")
+    if row.get("format", FORMAT) != FORMAT:
         raise DataError(f"{file} is a row in format {row['format']}, and this program reads format {FORMAT}.")
+    for name, kind in _FIELDS.items():
+        if not isinstance(row.get(name), kind):
+            what = "is of another type" if name in row else "is missing"
+            raise DataError(f"{file} is not a row of 'cxrlab leaderboard': '{name}' {what}.")
+    for condition, found in row["results"].items():
+        figures = found.values() if isinstance(found, Mapping) else [found]
+        if not all(isinstance(one, Mapping) and all(map(_is_figure, map(one.get, _ENDS))) for one in figures):
+            raise DataError(f"{file}: the results of '{condition}' are not numbers with their intervals.")
     return row
+
+
+_FIELDS: Mapping[str, type] = {
+    "format": int, "protocol": Mapping, "corpus_sha256": str, "model": str, "weights_sha256": str, "results": Mapping,
+}  # fmt: skip
+_ENDS = ("value", "low", "high")
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
 
 
 def check_row(row: Row, protocol: Protocol, file: Path) -> None:
