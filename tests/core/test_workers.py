@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -12,6 +13,7 @@ import shared_work
 from shared_work import Dying, DyingWorker, Squares, helpers_for_workers, launcher
 
 from cxrlab.core.egress import EgressData
+from cxrlab.core.environment import usable_cores
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.workers import Engine, Process, RayWorkers, open_workers
 
@@ -120,6 +122,21 @@ def test_more_workers_than_there_are_gpus_or_cores_are_refused(
         RayWorkers(Squares, Engine("ray", **settings)).start([], None)
 
 
+def test_what_ray_would_try_for_minutes_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each of too many workers, and an address at which nothing listens."""
+    never = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: pytest.fail("Ray was started"))
+    monkeypatch.setitem(sys.modules, "ray", never)
+    with pytest.raises(ConfigError, match=f"workers=999 is more than the {usable_cores()} cores"):
+        RayWorkers(Squares, Engine("ray", workers=999)).start([], None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(RunError, match=closed):
+        RayWorkers(Squares, Engine("ray", ray_address=closed)).start([], None)
+    for port in ("99999", "0"):
+        with pytest.raises(RunError, match=f"127.0.0.1:{port}"):
+            RayWorkers(Squares, Engine("ray", ray_address=f"127.0.0.1:{port}")).start([], None)
+
+
 def test_patients_data_go_to_other_machines_of_a_cluster_with_a_permission_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -142,7 +159,9 @@ def test_launched_processes_take_turns_and_the_first_alone_goes_on() -> None:
 
 
 @pytest.mark.full
-def test_ray_returns_in_order_restarts_workers_and_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_returns_in_order_restarts_workers_and_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     helpers_for_workers(monkeypatch)
     dying = partial(DyingWorker, Squares, tmp_path / "killed", 3)
     with open_workers(dying, Engine("ray", workers=2)) as workers:
@@ -160,3 +179,4 @@ def test_ray_returns_in_order_restarts_workers_and_gives_up(tmp_path: Path, monk
         workers.start([], None)
         with pytest.raises(RunError, match="4 times"):
             workers.call("square", 5)
+    assert capsys.readouterr().out == ""  # where a command prints its result

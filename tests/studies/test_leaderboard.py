@@ -118,9 +118,9 @@ def test_rows_of_other_images_or_other_figures_are_refused(tmp_path: Path, corpu
     with pytest.raises(DataError, match="is not a row .* 'format' is missing"):
         make_leaderboard([], LeaderboardConfig(protocol=file, rows=(changed,)), tmp_path / "ours")
     # A refused row leaves the table as it was.
-    assert [row["model"] for row in make_leaderboard([], LeaderboardConfig(protocol=file), tmp_path / "ours")["rows"]] == [
-        "planted:seer"
-    ]
+    assert [
+        row["model"] for row in make_leaderboard([], LeaderboardConfig(protocol=file), tmp_path / "ours")["rows"]
+    ] == ["planted:seer"]
 
 
 def test_rows_edited_by_hand_are_refused(tmp_path: Path, corpus: Path, opened: list[str]) -> None:
@@ -135,7 +135,10 @@ def test_rows_edited_by_hand_are_refused(tmp_path: Path, corpus: Path, opened: l
         ({"model": ["planted:seer"]}, "'model' is of another type"),
         ({"results": {"clean": 1.0}}, "results of 'clean' are not numbers"),
         ({"results": {**row["results"], "clean": typed}}, "results of 'clean' are not numbers"),
-        ({"results": {**row["results"], "worst@64/255": clean}}, "different results: clean, .* and clean, .*worst@64/255"),
+        (
+            {"results": {**row["results"], "worst@64/255": clean}},
+            "different results: clean, .* and clean, .*worst@64/255",
+        ),
     ):
         (tmp_path / "changed.json").write_text(json.dumps({**row, **change}))
         with pytest.raises(DataError, match=message):

@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import pickle
+import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ RESTARTS = 3  # of each worker that dies, before the command gives up
 AHEAD = 4  # tasks per worker that are begun before the result whose turn it is
 CORES = 2  # per worker on a machine without GPUs
 _STORE = 1 << 28  # bytes of Ray's object store on this machine; tasks are names, results are texts
+_PATIENCE = 10.0  # seconds until a cluster answers
 _THREADS = "OMP_NUM_THREADS"
 
 
@@ -114,10 +116,14 @@ def open_workers(make: Callable[[], Any], engine: Engine | None) -> Iterator[Wor
     else:
         yield None
         return
-    try:
-        yield workers
-    finally:
-        workers.close()
+    # Ray reports workers that die on the standard output, which belongs to the result.
+    shown, hidden = (sys.stderr, io.StringIO()) if isinstance(workers, RayWorkers) else (sys.stdout, sys.stdout)
+    with contextlib.redirect_stdout(shown):
+        try:
+            yield workers
+        finally:
+            with contextlib.redirect_stdout(hidden):  # those that end here are no news
+                workers.close()
 
 
 class Process:
@@ -165,6 +171,7 @@ class RayWorkers(Workers):
     def __init__(self, make: Callable[[], Any], engine: Engine) -> None:
         self._make, self._engine = make, engine
         self._actors: list[Any] = []
+        self._abandoned = False
         self._started = False  # whether Ray was started here
         self._ray: Any = None
 
@@ -176,13 +183,17 @@ class RayWorkers(Workers):
         if not ray.is_initialized():
             more: dict[str, Any] = {"address": address}
             if address is None:
+                # Before Ray starts a process for each.
+                if asked > usable_cores():
+                    raise ConfigError(f"workers={asked} is more than the {usable_cores()} cores of this machine.")
                 more = {
-                    "address": "local", "num_cpus": max(asked, usable_cores()), "include_dashboard": False,
+                    "address": "local", "num_cpus": usable_cores(), "include_dashboard": False,
                     "object_store_memory": _STORE, "_node_ip_address": "127.0.0.1",
                 }  # fmt: skip
             try:
+                _check_reachable(address)
                 ray.init(log_to_driver=False, logging_level="ERROR", **more)
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except (OSError, ValueError, RuntimeError) as error:
                 where = "on this machine" if address is None else f"at --ray-address {address}"
                 raise RunError(f"Ray cannot be started or reached {where} ({_short(error)}).") from error
             self._started = True
@@ -226,8 +237,7 @@ class RayWorkers(Workers):
                     number, *outcome = self._next(pool)
                     outcomes[number] = (outcome[0], outcome[1])
         finally:
-            if turn < begun:  # tasks are under way that nobody waits for
-                self._end_actors()
+            self._abandoned = turn < begun  # tasks are under way that nobody waits for
 
     def _next(self, pool: Any) -> tuple[int, bool, Any]:
         try:
@@ -240,6 +250,8 @@ class RayWorkers(Workers):
             ) from error
 
     def _start_actors(self) -> list[Any]:
+        if self._abandoned:
+            self._end_actors()
         if not self._actors:
             kind = self._ray.remote(num_cpus=1, num_gpus=self.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)(
                 _RayActor
@@ -251,7 +263,7 @@ class RayWorkers(Workers):
     def _end_actors(self) -> None:
         for actor in self._actors:
             self._ray.kill(actor)
-        self._actors = []
+        self._actors, self._abandoned = [], False
 
     def close(self) -> None:
         """End the actors, and Ray where it was started here."""
@@ -272,6 +284,13 @@ class _RayActor:
     def attempt(self, number: int, method: str, task: tuple[Any, ...]) -> tuple[int, bool, Any]:
         """The number of the task, and its outcome."""
         return number, *self._process.attempt(method, task)
+
+
+def _check_reachable(address: str | None) -> None:
+    """An `OSError` where nothing answers at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
 
 
 def _short(error: Exception) -> str:

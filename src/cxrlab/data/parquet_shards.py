@@ -295,7 +295,9 @@ def import_parquet(root: Path, out: Path, workers: int = 0) -> Corpus:
             f"{root} is no export of a corpus: it has no {CARD}. Other Parquet files: cxrlab data import table {root}"
         )
     if (root / UNFINISHED).exists():
-        raise DataError(f"{root} is an export that is not finished; run 'cxrlab data export parquet' again, then import it.")
+        raise DataError(
+            f"{root} is an export that is not finished; run 'cxrlab data export parquet' again, then import it."
+        )
     shards = sorted(root.rglob("*.parquet"))
     if lost := _missing_shard(shards):
         raise DataError(f"{lost} is missing, which the names of the shards beside it count; fetch or export it again.")
