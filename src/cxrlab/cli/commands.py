@@ -213,6 +213,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.training:retrieve",
             "cxrlab retrieve --model hf:runs/encoder/checkpoint --data corpora/phantom --out runs/retrieval",
         ),
+        "classify": Command(
+            "measure which observations an encoder finds in images",
+            "cxrlab.cli.training:classify",
+            "cxrlab classify --model hf:runs/findings/best --data corpora/phantom --out runs/classified",
+        ),
         "prefer sample": Command(
             "generate several candidate reports per study",
             "cxrlab.cli.preference:sample",

@@ -1,4 +1,4 @@
-"""`cxrlab train` (stages 1 to 3), `cxrlab retrieve` and `cxrlab study`."""
+"""`cxrlab train` (stages 1 to 3), `cxrlab retrieve`, `cxrlab classify` and `cxrlab study`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.output import Result, columns, number, unused_data
 from cxrlab.cli.plans import folder, planned
-from cxrlab.evaluation.config import RetrieveConfig
+from cxrlab.evaluation.config import ClassifyConfig, RetrieveConfig
 from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
 if TYPE_CHECKING:
@@ -217,4 +217,35 @@ def retrieve(config: RetrieveConfig, out: Path) -> Result:
         means = {"labels": found.zero_shot.mean_labels, "observations": found.zero_shot.mean_observations}
         parts = [f"mean AUROC over {mean.n} {kind} {mean.value:.3f}" for kind, mean in means.items() if mean.n]
         lines.append("zero-shot: " + (", ".join(parts) or "no label with both positive and negative studies"))
+    return Result("\n".join(lines), found)
+
+
+def classify(config: ClassifyConfig, out: Path) -> Result:
+    """Measure which observations an encoder finds in images: area under the ROC curve of each label, and calibration.
+
+    The encoder is a result of `cxrlab train encoder --objective findings`. Labels come from exact findings, from the
+    reports as `cxrlab read` finds them, or from the corpus's label table. RUN/classification.json has the areas with
+    intervals by patient and the expected calibration error, with --calibrate also after temperature scaling;
+    RUN/probabilities.jsonl has the probabilities of each study. With --probabilities, those of any model or of several
+    folds are measured. An interrupted run is continued.
+    """
+    from cxrlab.evaluation.classify import CLASSIFICATION
+    from cxrlab.evaluation.classify import classify as run
+
+    found = run(config, out)
+    sources = ", ".join(f"{name}: {count:,}" for name, count in found.truth.items())
+    lines = [f"{found.studies:,} studies (labels from {sources}) in {out / CLASSIFICATION}"]
+    rows = [
+        (f"  {name}", *map(number, (one.value, one.low, one.high)), f"{one.positives:,}", f"{one.negatives:,}")
+        for name, one in found.labels.items()
+    ]
+    lines.append(columns([("", "AUROC", "low", "high", "positive", "negative"), *rows]))
+    lines.append(f"mean AUROC over {len(rows)} labels {found.mean_auroc:.3f}")
+    for shown, one in (("", found.calibration), (f" at temperature {found.temperature or 1:.2f}", found.calibrated)):
+        if one is not None:
+            lines.append(f"calibration error{shown} {one.value:.3f} [{one.low:.3f}, {one.high:.3f}]")
+    if found.rare:
+        few = ", ".join(f"{name} ({count})" for name, count in found.rare.items())
+        lines.append(f"not measured, fewer than {config.min_positives} positive studies: {few}")
+    lines += [f"left out: {reason} ({count:,} studies)" for reason, count in found.left_out.items()]
     return Result("\n".join(lines), found)

@@ -22,7 +22,7 @@ from cxrlab.core.records import SPLITS, ImageFile, Study
 from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, MAKERS, UNKNOWN, Card, check_external, known_collections
 from cxrlab.data.config import ComposeConfig, Member, Paper
-from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.corpus import Corpus, assign_fold, load_corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.importing import IMPORTERS
 from cxrlab.data.pairs import FINDINGS, MEMBER, SECTION_KEY, TEXTS_KEY, pair_texts, view_name
@@ -322,8 +322,12 @@ def member_branch(corpus: Corpus, member: Member) -> Node:
 
     def into_split(study: Study) -> Study:
         # Text that is not the source's is an error in a test split.
-        structured = {} if member.as_split == "test" else study.structured
-        return dataclasses.replace(study, split=member.as_split, structured=structured)
+        split = member.as_split
+        if member.folds is not None:
+            behind = (assign_fold(study.patient, member.seed, member.folds) - member.fold) % member.folds
+            split = ("test", "val")[behind] if behind < 2 else "train"
+        structured = {} if split == "test" else study.structured
+        return dataclasses.replace(study, split=split, structured=structured)
 
     node: Node = Source(corpus)
     node = Filter(node, f"filter: split {', '.join(member.splits)}", of_splits)
@@ -333,7 +337,9 @@ def member_branch(corpus: Corpus, member: Member) -> Node:
     node = Filter(node, f"{need} {wanted} ({member.section})", with_texts)
     if member.n is not None:
         node = Subset(node, member.n, member.seed)
-    if member.as_split is not None:
+    if member.folds is not None:
+        node = Filter(node, f"fold {member.fold} of {member.folds} into test, the next into val", into_split)
+    elif member.as_split is not None:
         node = Filter(node, f"into split {member.as_split}", into_split)
     return node
 

@@ -417,6 +417,8 @@ class Member:
         seed: Seed of this sample.
         stages: Stages of training that use this member.
         as_split: Split that the studies get; their own when left out. In test only the source's text is kept.
+        folds: Number of folds for cross-validation, into which patients are drawn with the seed.
+        fold: The fold, from 0, that becomes the test split; the next one is val, the others are train.
         paper: Counts of a paper, printed beside ours.
     """
 
@@ -433,6 +435,8 @@ class Member:
     seed: int = 7
     stages: tuple[int, ...] = STAGES
     as_split: Literal["train", "val", "test"] | None = None
+    folds: int | None = None
+    fold: int = 0
     paper: Paper = field(default_factory=Paper)
 
     def __post_init__(self) -> None:
@@ -451,9 +455,15 @@ class Member:
             raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 1.")
         if not self.stages or set(self.stages) - set(STAGES):
             raise ConfigError(f"stages={list(self.stages)} is not usable; list some of {', '.join(map(str, STAGES))}.")
-        if self.as_split == "test" and "structured" in {text.partition(":")[0] for text in self.texts}:
+        if self.folds is not None and (self.folds < 3 or not 0 <= self.fold < self.folds or self.as_split):
             raise ConfigError(
-                "as_split=test and a structured text contradict each other; a test split holds the source's text alone."
+                f"folds={self.folds} with fold={self.fold} is not usable; give at least 3 folds, a fold from 0 to the last, "
+                "and no as_split."
+            )
+        if (self.as_split == "test" or self.folds) and "structured" in {text.partition(":")[0] for text in self.texts}:
+            raise ConfigError(
+                "a test split (as_split=test or folds) and a structured text contradict each other; it holds the source's "
+                "text alone."
             )
 
 
@@ -465,6 +475,7 @@ class ComposeConfig:
         members: Name → settings of each member; see the files in configs/data.
         name: Name on the card of the new corpus.
         stage: Take only members that this stage of training uses (1, 2 or 3); all when left out.
+        fold: Fold that becomes the test split, in place of that of each member with folds.
         external_to: Corpora that a model has learnt from; the new corpus is refused when it shares a collection.
         allow_missing: Go on without corpora that are not there, with a note under the table.
     """
@@ -472,6 +483,7 @@ class ComposeConfig:
     members: Mapping[str, Any]
     name: str = "composed"
     stage: int | None = None
+    fold: int | None = None
     external_to: tuple[Path, ...] = ()
     allow_missing: bool = False
 
@@ -487,6 +499,8 @@ class ComposeConfig:
         for name, values in self.members.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 problems.append(f"members has the name {name!r}; use letters, digits, - and _ alone.")
+            if self.fold is not None and isinstance(values, Mapping) and values.get("folds"):
+                values = {**values, "fold": self.fold}
             member, wrong = parse_group(Member, values, f"members, '{name}'")
             problems += wrong
             if member is not None and (self.stage is None or self.stage in member.stages):

@@ -251,6 +251,11 @@ def assign_split(patient: str, seed: int, fractions: Mapping[str, float] = FRACT
     return next(name for name in reversed(SPLITS) if fractions.get(name, 0.0) > 0)
 
 
+def assign_fold(patient: str, seed: int, folds: int) -> int:
+    """The fold of one patient, from 0, by the patient's id and the seed alone."""
+    return int(uniform(seed, "fold", patient) * folds)
+
+
 def with_splits(studies: Iterable[Study], seed: int, fractions: Mapping[str, float] = FRACTIONS) -> Iterator[Study]:
     """The same studies, each with the split of its patient."""
     for study in studies:

@@ -385,6 +385,62 @@ class RetrieveConfig:
 
 
 @dataclass(frozen=True)
+class ClassifyConfig:
+    """Observations from images: area under the ROC curve of each label, and calibration.
+
+    Args:
+        data: Folder of the corpus.
+        model: Name of an encoder of `train encoder --objective findings`, such as hf:runs/findings/best.
+        probabilities: In place of a model: files with its probabilities of each study, as this command writes them
+            (`{"id": …, "probabilities": {"cardiomegaly": 0.1, …}}`); several are joined, such as those of all folds.
+        split: train, val or test; with `probabilities` the studies are those of the files.
+        truth: What labels come from: findings (exact), report (as `cxrlab read` finds them) or labels (of the source's
+            table); when left out the first that a study has.
+        section: Section of the report.
+        unmentioned: An observation that a report does not mention is absent (negative), or unknown (ignored).
+        views: Views of a study that the model receives; when left out those that it was trained on. An empty list of
+            views is one frontal image.
+        min_positives: Fewest positive studies of a label for it to be measured.
+        calibrate: Split of the corpus on which one temperature is fitted for all labels; none when left out.
+        batch_size: Studies per batch.
+        trials: Bootstrap resamples behind each interval.
+        level: Confidence level of the intervals.
+        seed: Decides the resamples.
+        loading: How the encoder is loaded.
+    """
+
+    data: Path
+    model: str | None = None
+    probabilities: tuple[Path, ...] = ()
+    split: str = "test"
+    truth: Literal["findings", "report", "labels"] | None = None
+    section: str = "findings"
+    unmentioned: Literal["negative", "ignored"] = "negative"
+    views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] | None = None
+    min_positives: int = 20
+    calibrate: str | None = None
+    batch_size: int = 32
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+    loading: LoadSettings = LoadSettings()
+
+    def __post_init__(self) -> None:
+        check_choice("split", self.split, SPLITS)
+        check_choice("section", self.section, SECTIONS)
+        check_at_least(self, min_positives=1, batch_size=1, trials=1, seed=0)
+        check_share("level", self.level)
+        if (self.model is None) != bool(self.probabilities):
+            raise ConfigError("give either --model or --probabilities.")
+        if self.calibrate is not None:
+            check_choice("calibrate", self.calibrate, SPLITS)
+            if self.model is None or self.calibrate == self.split:
+                raise ConfigError(
+                    f"--calibrate {self.calibrate} needs --model, and another split than the one that is measured."
+                )
+
+
+@dataclass(frozen=True)
 class ValidateConfig(MetricResources):
     """Metrics against radiologists' ratings, ranking cases, or reports with known errors.
 

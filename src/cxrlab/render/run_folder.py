@@ -322,6 +322,7 @@ CONCLUSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pointing": (POINTING,),
         "metrics validate": (VALIDATION,),
         "retrieve": (RETRIEVAL,),
+        "classify": ("classification.json",),
         "harden": ("harden.json", SUMMARY),
         "robustness": (ROBUSTNESS, SUMMARY),
         "extract": (EXTRACTION,),
