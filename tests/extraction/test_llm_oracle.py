@@ -64,6 +64,14 @@ def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None
     assert describe_with(FakeModel(good), OraclePrompts(count=2))[0] == found
 
 
+def test_all_descriptions_are_kept_for_an_attacker_who_cannot_read_them() -> None:
+    """The two lines of each answer, once for each category and kind; the second was not read and is counted."""
+    found, summary = describe_with(FakeModel(good), OraclePrompts(count=2, keep="all"))
+    assert found.of(Category.CARDIAC, "abnormal") == (ABNORMAL[Category.CARDIAC], "Nobody knows what this means.")
+    assert summary["kept_unread"] == {"no readable finding": 5, "no readable statement": 5}
+    assert summary["dropped"] == {"duplicate": 30}
+
+
 def test_queried_twice_every_question_has_another_seed() -> None:
     seeds = []
 

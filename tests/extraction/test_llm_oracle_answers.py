@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.extraction.llm_oracle import parse_descriptions
+from cxrlab.extraction.llm_oracle import PROSE, parse_descriptions
 
 EDEMA, HEART = "There is edema.", "The heart is large."
 
@@ -36,12 +36,15 @@ def test_usual_forms_of_a_list_are_read(answer: str) -> None:
     assert (parsed.state, parsed.lines, parsed.why) == ("parsed", (EDEMA, HEART), "")
 
 
+GENERAL = "about images or patients in general"
 PARTS = {
     "cut off in a list": ("1. There is edema.\n2. The heart is la", "1 cut off"),
     "cut off in JSON": ('["There is edema.", "The heart is la', "1 cut off"),
     "a place to fill in": ("1. There is edema.\n2. There is a [side] effusion.", "1 with a place to fill in"),
     "a question": ("1. There is edema.\n2. Shall I go on?", "1 a question"),
     "a paragraph among them": (f"1. There is edema.\n2. {'The lungs are clear. ' * 3}", "1 too long"),
+    "sentences in a row": ("There is edema. Films show this. Is it so?", f"{PROSE}, 1 {GENERAL}, 1 a question"),
+    "a definition": ("1. There is edema.\n2. A tube is seen on radiographs of ill patients.", f"1 {GENERAL}"),
     "a refusal among them": ("1. There is edema.\n2. I cannot describe more.", "1 refused"),
 }
 
@@ -57,7 +60,6 @@ NOTHING = {
     "thoughts alone": ("<think>Let me list what an image", "cut off within its reasoning"),
     "thoughts and nothing after them": ("<think>Edema.</think>", "empty"),
     "a refusal": ("I'm sorry, but I can't help with medical text.", "refused"),
-    "prose": ("Lungs may show edema. Hearts may be large. Fluid is common. Much else occurs.", "prose, not a list"),
     "a heading": ("Abnormal findings:", "nothing but a heading"),
     "an empty array": ("[]", "JSON without a list of texts"),
     "numbers in an object": ('{"found": [1, 2]}', "JSON without a list of texts"),

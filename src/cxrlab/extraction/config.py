@@ -140,12 +140,15 @@ class OraclePrompts:
         count: Descriptions that each question asks for; a text file states its own number.
         times: Repetitions of each question, each with another seed; 1 for a model without sampling.
         max_tokens: Longest answer, in tokens.
+        keep: readable drops descriptions that the rules that score reports do not read as what was asked for; all keeps
+            them, for an attacker who does not know these rules.
     """
 
     questions: Path | None = None
     count: int = 12
     times: int = 1
     max_tokens: int = 1024
+    keep: Literal["readable", "all"] = "readable"
 
     def __post_init__(self) -> None:
         check_at_least(self, count=1, times=1, max_tokens=1)

@@ -4,8 +4,9 @@
     oracle/           every request with its answer
 
 The model sees neither an image nor an answer of the victim. An abnormal description must state a finding of its
-category that the reader knows; a normal one must mention the category and state no finding. Answers to one prompt for all
-categories, a text file as in the paper, are sorted by the same reader.
+category that the reader knows; a normal one must mention the category and state no finding. That reader also scores
+reports: with `consulting.keep: all` every description is kept, and nothing of the metrics enters the oracle. Answers to
+one prompt for all categories, a text file as in the paper, are sorted by the same reader.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
     questions = load_questions(consulting.questions)
     prompts = list(questions.fill_in(consulting.count))
     kept: dict[tuple[Kind, Category], list[str]] = {(kind, category): [] for kind in KINDS for category in Category}
-    states, dropped = Counter[str](), Counter[str]()
+    states, dropped, unread = Counter[str](), Counter[str](), Counter[str]()
     failures: list[dict[str, Any]] = []
     dropped_examples: dict[str, list[str]] = {}
     for turn in range(consulting.times):
@@ -108,6 +109,9 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
                 rows = kept[place] if place else []
                 known = {words_of(row) for row in rows}
                 reason = REPEATED if words_of(text) in known else misfit(text, place)
+                if reason not in (None, REPEATED) and place and consulting.keep == "all":
+                    unread[str(reason)] += 1
+                    reason = None
                 if reason is None:
                     rows.append(text)
                     continue
@@ -131,6 +135,9 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
         "answers": {state: states[state] for state in ("parsed", "partial", "failed")},
         "left_out": failures,
         "dropped": dict(dropped.most_common()),
+        "kept_unread": dict(
+            unread.most_common()
+        ),  # with keep: all, descriptions that are not read as what they were asked for
         "examples": dropped_examples,
         "kept": found.counts(),
     }
@@ -251,6 +258,7 @@ def _text(given: Any, place: str) -> str:
 State = Literal["parsed", "partial", "failed"]
 MOST_WORDS = 60  # a description has a sentence or two
 MOST_SENTENCES = 2
+PROSE = "prose, read sentence by sentence"
 _MARKS = r"(?:think|thinking|reasoning|analysis)>"
 _THINKING, _THOUGHT = (re.compile(f"<{slash}{_MARKS}", re.IGNORECASE) for slash in ("", "/"))
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
@@ -261,6 +269,8 @@ _REFUSES = re.compile(
     r"|cannot (?:help|assist))",
     re.IGNORECASE,
 )
+# Definitions, such as "A tube … for chest radiographs of ill patients": a report speaks of one image of one patient.
+_GENERAL = re.compile(r"\b(?:patients|radiographs|x-rays|films)\b", re.IGNORECASE)
 _BLANK = re.compile(r"\[[^\]\n]*\]|\{[^}\n]*\}|<[^>\n]*>|_{3,}")  # a placeholder that was not filled in
 _END = re.compile(r"[.!?](?=\s|$)")
 
@@ -286,12 +296,14 @@ def parse_descriptions(answer: str) -> ParsedAnswer:
     if not text:
         return ParsedAnswer("failed", why="empty")
     pieces = _json_texts(text)
+    left: list[str] = []
     if pieces is None:
         pieces = _listed_lines(text)
+        if pieces == PROSE:  # small models write sentences in a row where a list was asked for
+            pieces, left = [one for one in re.split(r"(?<=[.!?])\s+", text) if one], [PROSE]
     if isinstance(pieces, str):
         return ParsedAnswer("failed", why=pieces)
     kept: list[str] = []
-    left: list[str] = []
     cut = len(pieces) > 1 and not _ends(pieces[-1]) and sum(map(_ends, pieces[:-1])) > len(pieces[:-1]) / 2
     for place, piece in enumerate(pieces):
         words = re.sub(r"[*`]+|__", "", _LABEL.sub("", piece.strip().strip("|").strip(), count=1))
@@ -301,7 +313,8 @@ def parse_descriptions(answer: str) -> ParsedAnswer:
             left.append(reason)
         else:
             kept.append(words if _ends(words) else f"{words.rstrip(',;:')}.")
-    why = ", ".join(f"{left.count(reason)} {reason}" for reason in dict.fromkeys(left))
+    counts = Counter(left)
+    why = ", ".join(reason if reason == PROSE else f"{counts[reason]} {reason}" for reason in counts)
     if not kept:
         return ParsedAnswer("failed", why=why)
     return ParsedAnswer("partial" if left else "parsed", tuple(kept), why)
@@ -364,7 +377,7 @@ def _listed_lines(text: str) -> list[str] | str:
     if not sentences:
         return "nothing but a heading"
     if all(len(_END.findall(line)) > MOST_SENTENCES for line in sentences):
-        return "prose, not a list"
+        return PROSE
     return sentences
 
 
@@ -375,6 +388,8 @@ def _fault(text: str) -> str | None:
         return "refused"
     if text.endswith("?"):
         return "a question"
+    if _GENERAL.search(text):
+        return "about images or patients in general"
     if _BLANK.search(text):
         return "with a place to fill in"
     if len(text.split()) > MOST_WORDS or len(_END.findall(text)) > MOST_SENTENCES:
