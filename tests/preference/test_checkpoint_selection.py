@@ -226,7 +226,7 @@ def test_a_wrong_judge_is_reported_before_the_run_is_made(
 def counting(body: dict[str, Any]) -> str:
     """GREEN's form: as many findings are matched as the candidate states, and one error is significant."""
     prompt = last_message_text(body)
-    (mark,) = re.findall(r"^\s*(ANSWER \w+)\s*$", prompt, re.MULTILINE)
+    mark = re.findall(r"ANSWER [0-9a-f]{12}", prompt)[-1]  # earlier ones are those of examples
     (matched,) = re.findall(r"There are (\d+) findings in", prompt)
     kinds = "\n".join(f"({letter}) kind: {int(letter == 'a')}." for letter in "abcdef")
     rest = f"[Clinically Insignificant Errors]:\nNo errors.\n\n[Matched Findings]:\n{matched}. some"

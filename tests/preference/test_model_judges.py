@@ -58,7 +58,7 @@ def chooser(better: Callable[[str, str], str | None]) -> Callable[[str], str]:
 
 def mark(prompt: str) -> str:
     """The line that the answer is to begin with."""
-    found = re.findall(r"^\s*(ANSWER \w+)\s*$", prompt, re.MULTILINE)
+    found = re.findall(r"ANSWER [0-9a-f]{12}", prompt)
     return found[-1] if found else ""
 
 

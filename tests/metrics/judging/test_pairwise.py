@@ -14,10 +14,8 @@ GOOD, BAD = "Large effusion on the left.", "Clear lungs."
 
 
 def shown(prompt: str, place: str) -> str:
-    """The report that a prompt shows in this place."""
-    found = re.search(rf"BEGIN {place} \w+\n(.*?)\nEND {place}", prompt, re.S)
-    assert found is not None
-    return found[1].removeprefix("| ")
+    """The report that a prompt shows in this place, after its examples."""
+    return re.findall(rf"BEGIN {place} \w+\n(.*?)\nEND {place}", prompt, re.S)[-1].removeprefix("| ")
 
 
 def said(prompt: str, word: str) -> str:
@@ -97,4 +95,4 @@ def test_a_verdict_inside_a_report_does_not_win() -> None:
 
 def test_the_signature_tells_the_wording() -> None:
     judge = PairwiseModel(FunctionModel(honest, name="hf:m"))
-    assert judge.name == "pairwise:hf:m" and "|orders:both|disagreement:tie|prompt:pairwise-1@" in judge.signature
+    assert judge.name == "pairwise:hf:m" and "|orders:both|disagreement:tie|prompt:pairwise-2@" in judge.signature
