@@ -11,7 +11,7 @@ The baseline is `transformers.Trainer` with PEFT as a user would start: weights 
 everything else at its default (AdamW, no gradient checkpointing, random batches padded to the longest, the model's own
 loss). It gets the same samples at the same batch size, its images already scaled, normalised and in memory.
 
-`finetune_ways/flops.py` counts the useful operations: a frozen weight costs its forward pass and the gradient of its
+`cxrlab.models.hf.operations` counts the useful operations: a frozen weight costs its forward pass and the gradient of its
 input; padding and recomputed activations do not count. Warm-up steps are left out. The rate is the median over windows
 of steps, with the GPU synchronised at the end of each.
 """
@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from finetune_ways.flops import H200_BFLOAT16, Shape, sample_flops, shape_of
 from transformers import (
     Dinov2Config,
     LlamaConfig,
@@ -42,6 +41,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from cxrlab.models.hf.operations import GPUS, Shape, sample_flops, shape_of
 from cxrlab.models.random_init import build_image_processor
 from cxrlab.training.align_finetune import select_trainable
 from cxrlab.training.config import FinetuneConfig, Optimisation
@@ -51,6 +51,7 @@ from cxrlab.training.report_model import ReportLoss, compile_layers, language_li
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, length_multiple, plan
 
+PEAK = GPUS["h200-141gb"].operations
 UTILISATION, RATIO = 0.35, 1.2  # targets
 EPOCHS = 3  # over which the one pass of the vision encoder is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
@@ -344,7 +345,7 @@ def lines(results: list[Measured], data: Data, vision_encoder_rate: float) -> It
     for result in results:
         yield (
             f"| {result.name} | {result.rate:.2f} | {result.rate * tokens:,.0f} | {result.flops / 1e12:.4g} "
-            f"| {100 * result.rate * result.flops / H200_BFLOAT16:.1f} % | {result.memory:.1f} | {result.loss:.4f} |"
+            f"| {100 * result.rate * result.flops / PEAK:.1f} % | {result.memory:.1f} | {result.loss:.4f} |"
         )
     baseline, best = results[0], results[-1]
     spread = 1 / (1 / best.rate + 1 / (EPOCHS * vision_encoder_rate))
@@ -353,10 +354,7 @@ def lines(results: list[Measured], data: Data, vision_encoder_rate: float) -> It
         f"Vision encoder alone: {vision_encoder_rate:.1f} images/s. Training, with one pass of the vision encoder over "
         f"{EPOCHS} epochs: {spread:.2f} samples/s"
     )
-    yield (
-        f"FLOP utilisation: target {100 * UTILISATION:.0f} %, measured "
-        f"{100 * best.rate * best.flops / H200_BFLOAT16:.1f} %"
-    )
+    yield (f"FLOP utilisation: target {100 * UTILISATION:.0f} %, measured {100 * best.rate * best.flops / PEAK:.1f} %")
     ratio, spread_ratio, running = (rate / baseline.rate for rate in (best.rate, spread, results[1].rate))
     yield (
         f"Samples per second: target {RATIO:.1f} times the plain Trainer, measured {ratio:.2f}; with the pass of the "

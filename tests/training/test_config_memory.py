@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from preference_runs import tiny_preference_config
 from tiny_families import tiny
 from transformers import (
     BertConfig,
@@ -32,17 +33,44 @@ from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.plan import Plan
 from cxrlab.core.registry import load_reference
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.generation_plan import estimate_generation, generation_of_sizes
 from cxrlab.extraction.surrogate import SurrogateTrainer
+from cxrlab.models.hf.operations import Gpus
 from cxrlab.models.load_settings import LoadSettings
+from cxrlab.preference.alignment_plan import alignment_of_sizes, estimate_alignment
 from cxrlab.preference.config import PreferConfig
+from cxrlab.robustness.audit_plan import audit_of_sizes
+from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.training.align_finetune import check_fits, count_trainable
 from cxrlab.training.config import EncoderConfig, FinetuneConfig, Optimisation
 from cxrlab.training.encoder import memory as encoder_memory
 from cxrlab.training.memory_estimate import Memory, check_memory, estimate, estimate_logits, estimate_vision
+from cxrlab.training.size_estimate import estimate_report_training, training_of_sizes
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"(one|\d+) GPUs? of (\d+) GB")
+ESTIMATED = re.compile(
+    r"estimated by --plan --hardware (?P<gpus>\S+): (?P<time>[\d.]+) (?P<unit>hours|days), (?P<gb>[\d.]+) GB each,"
+    r"\s+(?:#\s+)?for (?P<count>[\d,]+) (?:samples|pairs|images|studies)(?: of (?P<tokens>[\d,]+) tokens)?"
+)
+REPORT = 150  # tokens of a report
+TOLERANCE = 0.05  # of the figures in headers, which are rounded
+# Commands that take long, of which a header that names a GPU says where its figures come from.
+EXPENSIVE = (
+    "train",
+    "prefer train",
+    "prefer sample",
+    "prefer judge",
+    "extract",
+    "robustness",
+    "harden",
+    "generate",
+    "study",
+)
 QUERIES = 500  # of ada_steal_paper.yaml, per round
 
 
@@ -201,3 +229,80 @@ def test_a_trained_vision_encoder_keeps_its_activations(monkeypatch: pytest.Monk
         check_fits(model, dataset, config, settings)
     seen = estimate_vision(model, settings, 8, trained=True).activations
     assert seen > 0 and found[1].activations - found[0].activations == seen
+
+
+@cache
+def sizes_7b() -> Any:
+    """LLaVA-Rad without weights, which no estimate changes."""
+    with torch.device("meta"):
+        return llava_7b()
+
+
+def plan_of(file: str, found: re.Match[str]) -> Plan:
+    """What `--plan --hardware` computes for the count and the tokens in a header."""
+    config, count, gpus = settings_of(file), int(found["count"].replace(",", "")), Gpus.parse(found["gpus"])
+    model = sizes_7b()
+    if isinstance(config, GenerateConfig):
+        return generation_of_sizes(config, model, gpus, count)
+    if isinstance(config, RobustnessConfig):
+        return audit_of_sizes(config, [model], gpus, count)
+    tokens, longest = int(found["tokens"].replace(",", "")), config.optimisation.max_length
+    sizes = (count, tokens, REPORT, longest)
+    if isinstance(config, PreferConfig):
+        sharded = replace(config, optimisation=replace(config.optimisation, sharding="fsdp2"))
+        return alignment_of_sizes(sharded, model, gpus, *sizes)
+    return training_of_sizes("train", config, model, gpus, *sizes)
+
+
+def headers() -> dict[str, str]:
+    """The comment at the top of every shipped config."""
+    found = {}
+    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        lines = path.read_text().splitlines()
+        end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        found[path.relative_to(ROOT / "configs").as_posix()] = "\n".join(lines[:end])
+    return found
+
+
+IN_HEADERS = {file: found for file, text in headers().items() if (found := ESTIMATED.search(text))}
+
+
+@pytest.mark.parametrize("file", IN_HEADERS)
+def test_an_estimate_in_a_header_is_what_the_plan_computes(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    found = IN_HEADERS[file]
+    plan = plan_of(file, found)
+    seconds = float(found["time"]) * {"hours": 3600, "days": 86_400}[found["unit"]]
+    assert (seconds, float(found["gb"])) == pytest.approx((plan.seconds, plan.estimated_gb), rel=TOLERANCE)
+    assert plan.hardware is None and "does not fit" not in plan.facts["hardware"]
+
+
+def test_every_figure_for_a_gpu_has_its_source() -> None:
+    """Measured, or estimated by --plan; a header without a figure says that there is none."""
+    wrong = []
+    for file, text in headers().items():
+        command = re.search(r"^# run:  cxrlab (.+)$", text, re.MULTILINE)
+        time = re.search(r"^# time: (.+(?:\n# {7}.+)*)", text, re.MULTILINE)
+        if command and time and command[1].startswith(EXPENSIVE) and re.search(r"GPU|[AH][12]00", time[1]):
+            if not re.search(r"(?<!not )measured|estimated by --plan|not run|not timed", time[1]):
+                wrong.append(f"{file}: {time[1]}")
+    assert not wrong
+    assert len(IN_HEADERS) >= 10
+
+
+def test_a_file_with_pairs_gives_the_counts_of_the_estimate(tmp_path: Path) -> None:
+    """Without weights: the config of the start, and the texts of the pairs."""
+    given = tiny_preference_config(tmp_path)
+    start = Path(given.start.removeprefix("hf:"))
+    for weights in (*start.glob("*.safetensors"), *start.glob("*sums*")):
+        weights.unlink()
+    plan = estimate_alignment(given, Gpus.parse("2xa100-40gb"))
+    work = {one.name: one for one in plan.work}
+    rows = plan.facts["rows"]
+    assert rows == sum(1 for _ in read_jsonl(given.pairs)) == work["reference log-probabilities"].count
+    assert work["training rows"].count == 2 * 4 * given.optimisation.accumulate * 6 and plan.hardware is None
+    training = FinetuneConfig(data=given.data, start=given.start, optimisation=Optimisation(epochs=3))
+    found = estimate_report_training("finetune", training, Gpus.parse("a100-40gb"))
+    assert found.work[0].count == 3 * found.facts["samples"] and found.command == "train finetune"
+    reports = estimate_generation(GenerateConfig(given.start, given.data, split="train", n=3), Gpus("a100-40gb"))
+    assert reports.work[0].count == 3 and reports.estimated_gb

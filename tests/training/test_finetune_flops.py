@@ -6,16 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import runpy  # noqa: E402
 from dataclasses import replace  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 from tiny_models import tiny_llava  # noqa: E402
 
+from cxrlab.models.hf.operations import Shape, sample_flops, shape_of  # noqa: E402
 from cxrlab.models.random_init import TINY  # noqa: E402
 
-FLOPS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "finetune_ways" / "flops.py"), run_name="flops")
-Shape, sample_flops, shape_of = (FLOPS[name] for name in ("Shape", "sample_flops", "shape_of"))
 NOTHING = Shape(0, 0, 0, 0, 0, (0, 0), 0, 0, 0, 0)
 
 
@@ -33,7 +30,7 @@ NOTHING = Shape(0, 0, 0, 0, 0, (0, 0), 0, 0, 0, 0)
         ),
     ],
 )
-def test_each_term_by_hand(shape: object, expected: int) -> None:
+def test_each_term_by_hand(shape: Shape, expected: int) -> None:
     """Ten tokens, three of them of the report; the class token makes five of four patches."""
     assert sample_flops(shape, 10, 3) == expected
 

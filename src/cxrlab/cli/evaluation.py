@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.cli.output import Result, columns
-from cxrlab.cli.plans import folder, planned
+from cxrlab.cli.plans import folder, named_gpus, planned
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.runs import state
@@ -27,6 +27,7 @@ def generate(
     config: GenerateConfig,
     out: Path | None = None,
     plan: bool = False,
+    hardware: str | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int = 0,
     gpus_per_worker: float | None = None,
@@ -46,7 +47,13 @@ def generate(
     Args:
         out: Run folder.
         plan: Generate two batches, print how long the whole run will take and in how much memory, and write nothing.
+        hardware: With --plan: GPUs that are not here, such as h100-80gb or 8xh100-80gb. Time and memory are then
+            estimated from sizes alone, and weights are not needed.
     """
+    if gpus := named_gpus(hardware, plan=plan):
+        from cxrlab.evaluation.generation_plan import estimate_generation
+
+        return planned(estimate_generation(config, gpus))
     if plan:
         if engine != "local":
             raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")

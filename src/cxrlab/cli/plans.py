@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cxrlab.cli.output import Result
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.plan import Plan
 from cxrlab.core.tables import DASH, Column, Table
+
+if TYPE_CHECKING:
+    from cxrlab.models.hf.operations import Gpus
 
 
 def planned(plan: Plan) -> Result:
@@ -34,6 +38,17 @@ def folder(out: Path | None, other: str = "--plan") -> Path:
     if out is None:
         raise ConfigError(f"--out is missing; name the run folder, or give {other} to write nothing.")
     return out
+
+
+def named_gpus(hardware: str | None, *, plan: bool) -> Gpus | None:
+    """The GPUs of --hardware, which needs --plan; None without the flag."""
+    if hardware is None:
+        return None
+    if not plan:
+        raise ConfigError(f"--hardware {hardware} is for estimates; give --plan with it.")
+    from cxrlab.models.hf.operations import Gpus
+
+    return Gpus.parse(hardware)
 
 
 def duration(seconds: float) -> str:
@@ -64,7 +79,12 @@ def _sums(plan: Plan) -> list[tuple[str, str]]:
         if hardware.gpu_memory_gb is not None:
             rows.append(("memory on the GPU", f"{hardware.gpu_memory_gb:.1f} of {hardware.gpu_gb:.1f} GB"))
     if plan.estimated_gb is not None:
-        rows.append(("memory, as estimated by the check", f"{plan.estimated_gb:.1f} GB"))
+        rows.append(
+            (
+                "memory, as estimated by the check" if plan.hardware else "memory of each GPU",
+                f"{plan.estimated_gb:.1f} GB",
+            )
+        )
     if plan.disk_gb is not None:
         size = f"{plan.disk_gb:.1f} GB" if plan.disk_gb >= 1 else f"{1000 * plan.disk_gb:.0f} MB"
         rows.append(("disk", size))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
-from cxrlab.cli.plans import folder, planned
+from cxrlab.cli.plans import folder, named_gpus, planned
 from cxrlab.cli.training import seeded
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.headline_metrics import headline_metrics
@@ -140,7 +140,13 @@ def _percent(share: float) -> str:
     return number(share) if share != share else f"{100 * share:.1f} %"
 
 
-def train(config: PreferConfig, out: Path | None = None, seed: int | None = None, plan: bool = False) -> Result:
+def train(
+    config: PreferConfig,
+    out: Path | None = None,
+    seed: int | None = None,
+    plan: bool = False,
+    hardware: str | None = None,
+) -> Result:
     """Align a report model with preference pairs, and compare it with the model before.
 
     RUN/checkpoint is the aligned model: an adapter on the start, or a whole LLaVA model with --lora-rank 0.
@@ -151,7 +157,13 @@ def train(config: PreferConfig, out: Path | None = None, seed: int | None = None
     Args:
         out: Run folder.
         plan: Take a few steps, print time, memory and disk of the whole training with its comparison, and write nothing.
+        hardware: With --plan: GPUs that are not here, such as h100-80gb or 8xh100-80gb. Time and memory are then
+            estimated from sizes alone, and weights are not needed.
     """
+    if gpus := named_gpus(hardware, plan=plan):
+        from cxrlab.preference.alignment_plan import estimate_alignment
+
+        return planned(estimate_alignment(seeded(config, seed), gpus))
     if plan:
         from cxrlab.preference.alignment_plan import plan_alignment
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
-from cxrlab.cli.plans import folder, planned
+from cxrlab.cli.plans import folder, named_gpus, planned
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.workers import Engine
 from cxrlab.robustness.config import HardenConfig, RobustnessConfig
@@ -27,6 +27,7 @@ def robustness(
     config: RobustnessConfig,
     out: Path | None = None,
     plan: bool = False,
+    hardware: str | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int = 0,
     gpus_per_worker: float | None = None,
@@ -42,7 +43,13 @@ def robustness(
     Args:
         out: Run folder.
         plan: Time one batch under every attack and corruption, print how long the whole audit takes, and write nothing.
+        hardware: With --plan: GPUs that are not here, such as h100-80gb or 8xh100-80gb. Time and memory are then
+            estimated from sizes alone, and weights are not needed.
     """
+    if gpus := named_gpus(hardware, plan=plan):
+        from cxrlab.robustness.audit_plan import estimate_audit
+
+        return planned(estimate_audit(config, gpus))
     if plan:
         if engine != "local":
             raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.output import Result, columns, number, unused_data
-from cxrlab.cli.plans import folder, planned
+from cxrlab.cli.plans import folder, named_gpus, planned
 from cxrlab.evaluation.config import ClassifyConfig, RetrieveConfig
 from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
@@ -74,7 +74,12 @@ def _trained_on_findings(done: TrainingResult, out: Path) -> Result:
 
 
 def align(
-    config: AlignConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False, plan: bool = False
+    config: AlignConfig,
+    out: Path | None = None,
+    seed: int | None = None,
+    dry_run: bool = False,
+    plan: bool = False,
+    hardware: str | None = None,
 ) -> Result:
     """Train a new projector between a frozen vision encoder and a frozen language model (stage 2).
 
@@ -85,9 +90,15 @@ def align(
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
         plan: Take a few steps, print time, memory and disk of the whole training, and write nothing.
+        hardware: With --plan: GPUs that are not here, such as h100-80gb or 8xh100-80gb. Time and memory are then
+            estimated from sizes alone, and weights are not needed.
     """
     if dry_run:
         return counted_pairs(seeded(config, seed))
+    if gpus := named_gpus(hardware, plan=plan):
+        from cxrlab.training.size_estimate import estimate_report_training
+
+        return planned(estimate_report_training("align", seeded(config, seed), gpus))
     if plan:
         return _planned("align", seeded(config, seed), out)
     from cxrlab.training.align_finetune import align as run
@@ -97,7 +108,12 @@ def align(
 
 
 def finetune(
-    config: FinetuneConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False, plan: bool = False
+    config: FinetuneConfig,
+    out: Path | None = None,
+    seed: int | None = None,
+    dry_run: bool = False,
+    plan: bool = False,
+    hardware: str | None = None,
 ) -> Result:
     """Train projector and language model to generate the report for an image and an indication (stage 3).
 
@@ -109,9 +125,15 @@ def finetune(
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
         plan: Take a few steps, print time, memory and disk of the whole training, and write nothing.
+        hardware: With --plan: GPUs that are not here, such as h100-80gb or 8xh100-80gb. Time and memory are then
+            estimated from sizes alone, and weights are not needed.
     """
     if dry_run:
         return counted_pairs(seeded(config, seed))
+    if gpus := named_gpus(hardware, plan=plan):
+        from cxrlab.training.size_estimate import estimate_report_training
+
+        return planned(estimate_report_training("finetune", seeded(config, seed), gpus))
     if plan:
         return _planned("finetune", seeded(config, seed), out)
     from cxrlab.training.align_finetune import finetune as run

@@ -6,12 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.plan import Plan, Work, count_lines
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import progress
+from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import (
     OPERATIONAL,
@@ -23,7 +25,9 @@ from cxrlab.evaluation.generate import (
     prepare,
     read_cache,
     sample_ids,
+    select_studies,
 )
+from cxrlab.models.hf.operations import Gpus, open_sizes, shape_of
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,25 @@ def time_generation(
         seconds_each=each,
         mean_tokens=sum(tokens) / len(tokens) if tokens else None,
     )
+
+
+def estimate_generation(config: GenerateConfig, gpus: Gpus) -> Plan:
+    """The run from sizes alone, on the studies of its split; the model needs its config.json alone."""
+    corpus = load_corpus(config.data)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
+    return generation_of_sizes(config, open_sizes(config.model), gpus, len(ids))
+
+
+def generation_of_sizes(config: GenerateConfig, model: Any, gpus: Gpus, reports: int, prompt: int = 60) -> Plan:
+    """So many reports that are as long as `max_new_tokens`, after an image and so many other tokens."""
+    shape, new = shape_of(model, features_kept=False), config.decoding.max_new_tokens
+    tokens = shape.image_tokens + prompt
+    each = shape.report_seconds(gpus, tokens, new, config.batch_size)
+    weights = 2 * sum(value.numel() for value in model.parameters())
+    needed = weights + 2 * shape.layers * shape.cache_width * (tokens + new) * config.batch_size
+    controls = min(reports, config.control_studies) * len(config.controls)
+    work = [Work("reports", "report", reports, each)]
+    work += [Work("reports of control images, at most", "report", controls, each)] if controls else []
+    facts = {**gpus.facts(needed), "tokens_per_prompt": tokens, "tokens_per_report": new}
+    notes = ("reports that end before their longest length take less.", "loading the model, and activations.")
+    return Plan("generate", tuple(work), None, needed / 1e9, facts=facts, left_out=notes)

@@ -15,9 +15,11 @@ from cxrlab.core.plan import Plan, Work, scratch_folder
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.counted_requests import NOTE, CountedModels
 from cxrlab.evaluation.generation_plan import plan_generation
+from cxrlab.models.hf.operations import PREFILL, TRAINING, Gpus, open_sizes, shape_of
 from cxrlab.preference.config import OPERATIONAL, PreferConfig
 from cxrlab.preference.train import make_alignment_job, prepare_alignment
 from cxrlab.training.run_folder import CACHE, training_run
+from cxrlab.training.size_estimate import NOTES, memory_per_gpu, sample_lengths, seen_samples, training_operations
 from cxrlab.training.training_plan import (
     check_one_process,
     evaluations,
@@ -101,6 +103,50 @@ def plan_alignment(config: PreferConfig, out: Path | None = None) -> Plan:
         facts=facts,
         left_out=tuple(dict.fromkeys(notes)),
     )
+
+
+def estimate_alignment(config: PreferConfig, gpus: Gpus) -> Plan:
+    """The training from sizes alone, on the rows of its file; the start needs its config.json alone."""
+    require("models")
+    from cxrlab.preference.dataset import read_preferences
+
+    judged = read_preferences(
+        config.pairs, config.data, paired=config.loss.kind.paired, n=config.n, context=config.context,
+        seed=config.optimisation.seed,
+    )  # fmt: skip
+    model = open_sizes(config.start)
+    lengths = sample_lengths(shape_of(model, features_kept=False), judged.source.samples)
+    return alignment_of_sizes(config, model, gpus, len(judged), *lengths)
+
+
+def alignment_of_sizes(
+    config: PreferConfig, model: Any, gpus: Gpus, rows: int, tokens: int, report: int, longest: int
+) -> Plan:
+    """So many rows of two reports each; for the other arguments see `training_of_sizes`."""
+    settings, shape = config.optimisation, shape_of(model, features_kept=False)
+    both = replace(settings, batch_size=2 * settings.batch_size)
+    whole = config.loss.kind.needs_reference or bool(config.validation.n)
+    needed = memory_per_gpu(model, config, both, gpus, longest, whole_weights=whole)
+    seen = seen_samples(settings, rows, gpus)
+    each = 2 * gpus.seconds(training_operations(model, config, tokens, report), TRAINING)
+    work = [Work("training rows", "row", seen, each)]
+    if config.loss.kind.needs_reference:
+        forward = 2 * gpus.seconds(shape.forward(tokens, report), PREFILL)
+        work.insert(0, Work("reference log-probabilities", "row", rows, forward))
+    one, prompt = Gpus(gpus.name), tokens - report
+    if config.validation.n:
+        steps = seen // (settings.batch_size * settings.accumulate * gpus.count)
+        every = config.validation.every or max(steps, 1)
+        size = config.validation.batch_size
+        spent = shape.report_seconds(one, prompt, config.validation.max_new_tokens, size)
+        count = config.validation.n * (1 + -(-steps // every))
+        work.append(Work("reports of validations, by one GPU", "report", count, spent))
+    if config.measure.n:
+        spent = shape.report_seconds(one, prompt, config.measure.max_new_tokens, config.measure.batch_size)
+        count = config.measure.n * (2 + config.measure.drift)
+        work.append(Work("reports of the comparison, by one GPU", "report", count, spent))
+    facts = {**gpus.facts(needed.whole), "rows": rows, "tokens_per_report_and_image": tokens}
+    return Plan("prefer train", tuple(work), None, needed.whole / 1e9, facts=facts, left_out=NOTES)
 
 
 def _time_reference(

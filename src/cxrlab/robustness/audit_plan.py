@@ -14,6 +14,10 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.plan import Plan, Work, scratch_folder
 from cxrlab.core.runs import Run, progress
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.generate import select_studies
+from cxrlab.models.hf.gradient_memory import memory_of_sizes, plan_gradients
+from cxrlab.models.hf.operations import GRADIENT, PREFILL, Gpus, open_sizes, shape_of
 from cxrlab.robustness.audit import prepare_audit
 from cxrlab.robustness.audit_records import ANSWERS_FILE, CLEAN, answer_id
 from cxrlab.robustness.config import OPERATIONAL, RobustnessConfig
@@ -88,6 +92,66 @@ def plan_audit(config: RobustnessConfig, out: Path | None = None) -> Plan:
             ),
         ),
     )
+
+
+def estimate_audit(config: RobustnessConfig, gpus: Gpus) -> Plan:
+    """The audit from sizes alone, on the studies of its split; the models need their config.json alone."""
+    ids = select_studies(load_corpus(config.data), config.split, config.n, config.seed)
+    models = [open_sizes(name) for name in (config.model, *config.versus)]
+    return audit_of_sizes(config, models, gpus, len(ids))
+
+
+def audit_of_sizes(
+    config: RobustnessConfig, models: Sequence[Any], gpus: Gpus, studies: int, prompt: int = 60, report: int = 100
+) -> Plan:
+    """So many studies; every model is attacked, and examined on the images made for each.
+
+    Args:
+        models: LLaVAs on the device `meta`.
+        prompt: Tokens beside the image.
+        report: Tokens of the report whose probability an attack changes.
+    """
+    gradients, conditions = effort(config)
+    work, needed, at_once = [], 0.0, config.batch_size
+    for number, model in enumerate(models, start=1):
+        shape, weights = shape_of(model, features_kept=False), sum(value.numel() for value in model.parameters())
+        tokens = shape.image_tokens + prompt
+        memory = memory_of_sizes(model.config, weights, 2, tokens + report, shape.image_tokens, report)
+        room = int(gpus.each.memory - 2 * weights * len(models))
+        micro = plan_gradients(memory, config.batch_size, room)
+        at_once = min(at_once, micro.images)
+        needed += 2 * weights
+        largest = micro.images * micro.per_image
+        each = gpus.seconds(shape.gradient(tokens + report, report), GRADIENT)
+        name = "" if len(models) == 1 else f" of model {number}"
+        work.append(Work(f"gradients{name}", "gradient", studies * gradients, each))
+        generated = shape.report_seconds(gpus, tokens, config.decoding.max_new_tokens, config.batch_size)
+        answers = gpus.seconds(shape.forward(tokens, 1), PREFILL)
+        views = studies * (conditions if len(models) == 1 else 1 + (conditions - 1) * len(models))
+        work.append(Work(f"reports with closed answers{name}", "image", views, generated + answers))
+    facts = {**gpus.facts(needed + largest), "gradients_per_image": gradients, "conditions": conditions,
+             "images_at_once": at_once}  # fmt: skip
+    notes = (
+        "attacks without gradients, images in 8 bits and the forward passes that judge success.",
+        "reports that end before their longest length take less.",
+    )
+    return Plan("robustness", tuple(work), None, (needed + largest) / 1e9, facts=facts, left_out=notes)
+
+
+def effort(config: RobustnessConfig) -> tuple[int, int]:
+    """Gradients of one image, and the conditions under which it is examined, the clean one included."""
+    attack, radii = config.attack, len(config.eps)
+    kinds = {name: ATTACKS.load(name) for name in config.attacks}
+    controls = [name for name, kind in kinds.items() if kind.is_control]
+    steps = {"fgsm": 1}
+    gradients = sum(
+        steps.get(name, attack.steps * attack.restarts)
+        for name in kinds
+        if name not in controls and follows_gradients(name)
+    )
+    attacked = radii * ((len(kinds) - len(controls)) * len(config.aims) + len(controls))
+    corruptions = len(config.corrupted) * len(config.severities)
+    return radii * len(config.aims) * gradients, 1 + attacked + corruptions
 
 
 def _work_of(timing: _Timing, item: WorkItem, cases: Cases, done: set[str]) -> Work:

@@ -100,21 +100,37 @@ def estimate_gradient(
     from cxrlab.models.hf.image_prefix import pack
 
     config, item = model.model.config, model.model.dtype.itemsize
-    language = config.get_text_config()
     eager = getattr(config, "_attn_implementation", None) == "eager"
     prefix = model.image_length(size) if reads_left_to_right(model.model) else 0
     own = [length - prefix for length in texts]
     tokens = max(prefix + sum(own[place] for place in group) for group in pack(own, prefix))
+    weights = sum(weight.numel() for weight in model.model.parameters())
+    return memory_of_sizes(config, weights, item, tokens, images * _patches(model, size), answer, eager=eager)
+
+
+def memory_of_sizes(
+    config: Any, weights: int, item: int, tokens: int, patches: int, answer: int, *, eager: bool = False
+) -> GradientMemory:
+    """The estimate from sizes alone.
+
+    Args:
+        config: Of the model.
+        weights: Their number.
+        item: Bytes per number.
+        tokens: Of all texts that are computed together, image included.
+        patches: Of the vision encoder.
+        answer: Tokens whose logits are computed.
+        eager: Attention without a fused kernel.
+    """
+    language = config.get_text_config()
     width, layers, block = block_numbers(language, tokens if eager else 0)
     # With checkpointing one block is there in full, and the gradients of what it keeps.
     kept, kept_inputs = tokens * layers * block, tokens * (layers * width + 2 * block)
-    patches = images * _patches(model, size)
     vision = getattr(config, "vision_config", None)
     if vision is not None and patches:
         wide, deep, inside = block_numbers(vision, patches if eager else 0)
         kept, kept_inputs = kept + patches * deep * inside, kept_inputs + patches * (deep * wide + 2 * inside)
     logits = answer * int(language.vocab_size) * (item + 4 + 4)
-    weights = sum(weight.numel() for weight in model.model.parameters())
     return GradientMemory(
         int(_RESERVE * (kept * item + logits)),
         int(_RESERVE * (kept_inputs * item + logits)),
