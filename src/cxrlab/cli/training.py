@@ -142,7 +142,9 @@ def finetune(
     return _trained(run(seeded(config, seed), out), out)
 
 
-def study(study: str, out: Path | None = None, quick: bool = False, dry_run: bool = False) -> Result:
+def study(
+    study: str, out: Path | None = None, quick: bool = False, dry_run: bool = False, plan: bool = False
+) -> Result:
     """Run a whole experiment and end with a page.
 
     A stopped study is continued part by part; a finished one with the same settings is kept.
@@ -153,8 +155,13 @@ def study(study: str, out: Path | None = None, quick: bool = False, dry_run: boo
         quick: Use the small sizes under 'quick' in the file: to see that it works, not for its results.
         dry_run: Run nothing: list every part with its state, and every missing input; the exit code is then 1 when an
             input is missing or damaged, or a count is not as expected.
+        plan: Time one run of each kind and variant, print what all runs take, name those that need files which the study
+            makes first, and write nothing.
     """
-    from cxrlab.studies.run_study import run_study
+    from cxrlab.studies.run_study import plan_named_study, run_study
+
+    if plan:
+        return planned(plan_named_study(study, out, quick))
 
     found = run_study(study, out, quick, dry_run)
     if not isinstance(found, list):

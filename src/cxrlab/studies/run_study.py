@@ -14,6 +14,7 @@ from typing import Any
 
 from cxrlab.core.config import parse_group, raise_problems, read_yaml
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
+from cxrlab.core.plan import Plan
 from cxrlab.core.registry import Registry
 from cxrlab.studies.engine import StudyRecipe, merged, run_recipe
 
@@ -48,6 +49,18 @@ def run_study(
 
     Returns the page, or with `dry_run` every part with its state and every missing input.
     """
+    recipe = _planned_recipe(study, out, quick)
+    return recipe.status() if dry_run else run_recipe(recipe)
+
+
+def plan_named_study(study: str, out: Path | None = None, quick: bool = False) -> Plan:
+    """What a study would take; for the arguments see `run_study`."""
+    from cxrlab.studies.study_plan import plan_study
+
+    return plan_study(_planned_recipe(study, out, quick))
+
+
+def _planned_recipe(study: str, out: Path | None, quick: bool) -> StudyRecipe:
     # With a launcher, several processes would write the same folders.
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError(
@@ -55,8 +68,7 @@ def run_study(
             "'accelerate launch … -m cxrlab train' into the study's folders."
         )
     file = read_study(find_study(study), quick)
-    recipe = file.recipe(file.config, out or Path("runs") / f"{file.name}{'_quick' if quick else ''}")
-    return recipe.status() if dry_run else run_recipe(recipe)
+    return file.recipe(file.config, out or Path("runs") / f"{file.name}{'_quick' if quick else ''}")
 
 
 def find_study(study: str) -> Path:
