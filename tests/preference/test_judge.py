@@ -11,7 +11,7 @@ import pytest
 from corpora import toy_corpus
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.core.llm_requests import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -46,7 +46,9 @@ def rewards(run: Path) -> dict[str, list[float]]:
     return {study.id: study.rewards for study in read_rewards(run / REWARDS)}
 
 
-def test_the_plan_times_rules_and_counts_the_requests_of_a_model(toy: Corpus, tmp_path: Path) -> None:
+def test_the_plan_times_rules_and_counts_the_requests_of_a_model(
+    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = candidates(tmp_path / "c.jsonl", s4=[CLEAR, TOLD], s0=[TOLD, HALF, CLEAR])
     before = sorted(tmp_path.rglob("*"))
     (work,) = plan_judging(config(toy, file), tmp_path / "run").work
@@ -58,6 +60,13 @@ def test_the_plan_times_rules_and_counts_the_requests_of_a_model(toy: Corpus, tm
     assert (work.unit, work.count) == ("request", 3) and work.prompt_tokens and work.answer_tokens
     assert work.price == pytest.approx((work.prompt_tokens + 2 * work.answer_tokens) / 1000)
     assert sorted(tmp_path.rglob("*")) == before
+    monkeypatch.setattr(module, "BLOCK", 1)
+    opened = Run.open(tmp_path / "begun", judged, seed=judged.seed, operational=llm_operational_fields())
+    with pytest.raises(KeyboardInterrupt), opened as run:
+        run.append(REWARDS, JudgedStudy("s0", 7, ()))
+        raise KeyboardInterrupt
+    (left,) = plan_judging(judged, tmp_path / "begun").work  # those of s4 alone
+    assert left.count == 2
 
 
 def test_every_candidate_gets_a_reward_in_the_order_of_the_corpus(toy: Corpus, tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from pathlib import Path
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.llm_requests import llm_operational_fields
-from cxrlab.core.plan import Plan, Work, count_lines
+from cxrlab.core.plan import Plan, Work
 from cxrlab.core.runs import Run, finished, progress
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -105,12 +106,16 @@ def plan_judging(config: JudgeConfig, out: Path | None = None) -> Plan:
     candidates, corpus, egress = _inputs(config)
     models = CountedModels(config.llm, egress)
     judging, sections = chosen_judge(config, models)
-    done = count_lines(out, REWARDS) if state == "begun" else 0
+    done: set[str] = set()
+    if state == "begun" and out is not None and (out / REWARDS).is_file():
+        done = {str(line["id"]) for _, line in read_jsonl(out / REWARDS)}
     spent, judged = 0.0, 0
     for number, block in enumerate(_blocks(corpus, candidates, sections)):
         counting = bool(models.names)
         if not counting and number:
             break
+        if counting and done.issuperset(study.id for study in block):
+            continue
         some = block if counting else block[:_FEW]
         start = time.perf_counter()
         list(_judge_block(judging, some, config.length_control))
@@ -118,7 +123,7 @@ def plan_judging(config: JudgeConfig, out: Path | None = None) -> Plan:
     facts = {"candidates": sum(len(candidates.of(key)) for key in candidates.ids())}
     if models.names:
         return Plan("prefer judge", tuple(models.work()), facts=facts, left_out=(NOTE,))
-    work = Work("studies", "study", len(candidates), spent / max(judged, 1), done, measured=judged)
+    work = Work("studies", "study", len(candidates), spent / max(judged, 1), len(done), measured=judged)
     return Plan("prefer judge", (work,), facts=facts, left_out=("reading the files.",))
 
 
