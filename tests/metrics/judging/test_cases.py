@@ -63,6 +63,7 @@ def test_greens_formula_gives_the_score_of_the_counts(case: dict[str, Any]) -> N
 PUBLISHED = {
     "two normal reports": 0.0,
     "kinds with errors only": 2 / 3,
+    "rising counts of four kinds that begin at 0": 2 / 8,
 }  # where the authors' program gives another score
 
 

@@ -90,11 +90,14 @@ def parse_counts(answer: Answer, *, matched: bool = False) -> Parsed:
 
 
 def _numbered_weight(counts: Mapping[Cell, float]) -> str | None:
-    """The weight whose counts rise by one from each kind to the next (1, 2, 3, …): list numbers, not counts."""
+    """The weight whose counts rise by one from each kind to the next (1, 2, 3, …): list numbers, not counts.
+
+    An answer that names some of the kinds and begins at 0 counts: lists are numbered from 1.
+    """
     for weight in WEIGHTS:
         values = [counts[weight, kind] for kind in KINDS if (weight, kind) in counts]
         steps = {after - before for before, after in zip(values, values[1:], strict=False)}
-        if len(values) >= _NUMBERED_KINDS and steps == {1}:
+        if len(values) >= _NUMBERED_KINDS and steps == {1} and (values[0] or len(values) == len(KINDS)):
             return weight
     return None
 
