@@ -11,6 +11,7 @@ import planted_targets as planted
 import pytest
 import yaml
 
+from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.robustness import audit as audits
 from cxrlab.robustness.config import RobustnessConfig
@@ -89,7 +90,9 @@ def test_rows_of_others_are_merged_once(tmp_path: Path, corpus: Path, opened: li
     config = LeaderboardConfig(protocol=file, rows=(tmp_path / "theirs",))
     found = make_leaderboard(["planted:blind"], config, tmp_path / "ours")
     assert {row["model"] for row in found["rows"]} == {"planted:seer", "planted:blind"}
-    assert len(make_leaderboard([], config, tmp_path / "ours")["rows"]) == 2 == len(rows_of(tmp_path / "ours"))
+    table = ["leaderboard", "--protocol", str(file), "--out", str(tmp_path / "ours")]
+    assert main(table) == 0 and len(rows_of(tmp_path / "ours")) == 2
+    assert main([*table, "--rows", str(tmp_path / "theirs")]) == 0 and len(rows_of(tmp_path / "ours")) == 2
     assert opened == ["planted:seer", "planted:blind"]
 
 
@@ -126,6 +129,7 @@ def test_rows_of_other_images_or_other_figures_are_refused(tmp_path: Path, corpu
 def test_rows_edited_by_hand_are_refused(tmp_path: Path, corpus: Path, opened: list[str]) -> None:
     """Also one with a further radius, by which the whole table would have been ordered."""
     config = LeaderboardConfig(protocol=protocol(tmp_path, corpus), rows=(tmp_path / "changed.json",))
+    twin = tmp_path / "twin.json"
     make_leaderboard(["planted:seer"], dataclasses.replace(config, rows=()), tmp_path / "ours")
     row = {**rows_of(tmp_path / "ours")[0], "weights_sha256": "others"}
     clean = row["results"]["clean"]
@@ -144,6 +148,9 @@ def test_rows_edited_by_hand_are_refused(tmp_path: Path, corpus: Path, opened: l
         with pytest.raises(DataError, match=message):
             make_leaderboard([], config, tmp_path / "ours")
     assert len(rows_of(tmp_path / "ours")) == 1
+    twin.write_text(json.dumps({**row, "model": "planted:twin"}))
+    equal = make_leaderboard([], dataclasses.replace(config, rows=(twin,)), tmp_path / "ours")
+    assert [one["rank"] for one in equal["rows"]] == [1, 1]
 
 
 def test_weights_that_were_exchanged_have_no_row_with_the_old_figures(
@@ -202,4 +209,5 @@ def test_weights_are_known_by_their_content(tmp_path: Path) -> None:
         (tmp_path / name / "config.json").write_text("{}")
     one, two, three = (weights_hash(f"hf:{tmp_path / name}") for name in ("one", "two", "three"))
     assert one == two != three
-    assert weights_hash(f"smoothed:0.1:hf:{tmp_path / 'one'}") != one
+    names = (f"{defence}:hf:{tmp_path / 'one'}" for defence in ("smoothed:0.1", "defended:jpeg:50", "defended:jpeg:60"))
+    assert len({one, *map(weights_hash, names)}) == 4

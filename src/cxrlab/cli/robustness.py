@@ -142,7 +142,7 @@ def harden(config: HardenConfig, out: Path | None = None, plan: bool = False) ->
     return Result("\n".join(lines), {"training": done, "harden": found})
 
 
-def leaderboard(models: tuple[str, ...], config: LeaderboardConfig, out: Path) -> Result:
+def leaderboard(config: LeaderboardConfig, out: Path, models: tuple[str, ...] = ()) -> Result:
     """Audit models under one fixed protocol, and rank them in a table to which others can add rows.
 
     The protocol fixes corpus, seed, radii, attacks and metrics; the shipped one draws phantoms. RUN/leaderboard.json, .md
@@ -151,7 +151,8 @@ def leaderboard(models: tuple[str, ...], config: LeaderboardConfig, out: Path) -
     again to continue, with further models to add them, or with none to write the table anew.
 
     Args:
-        models: Names of models with weights, such as builtin:reporter, hf:FOLDER or smoothed:0.1:hf:FOLDER.
+        models: Names of models with weights, such as builtin:reporter, hf:FOLDER, smoothed:0.1:hf:FOLDER or
+            defended:jpeg:50:hf:FOLDER; none to write the table from its rows.
     """
     from cxrlab.studies.leaderboard import make_leaderboard, read_protocol, table_of
 

@@ -33,7 +33,7 @@ from cxrlab.render import components
 from cxrlab.render.metric_titles import direction, heading
 from cxrlab.render.page import render_template
 from cxrlab.robustness.audit_records import TRUTH_FILE, read_truth
-from cxrlab.robustness.config import RobustnessConfig, parse_smoothed
+from cxrlab.robustness.config import RobustnessConfig, parse_defended, parse_smoothed, undefended
 from cxrlab.studies.corpora import corpus_folders, make_corpora
 
 PROTOCOL = Path(__file__).parent / "leaderboard_protocol.yaml"
@@ -235,10 +235,10 @@ def weights_hash(model: str) -> str:
     """The hash of every file of weights in a model's folder, by name and content."""
     from cxrlab.models.model_parts import folder_of
 
-    smoothed = parse_smoothed(model)
-    folder, digest = folder_of(smoothed[1] if smoothed else model), hashlib.sha256()
-    if smoothed:
-        digest.update(f"smoothed {smoothed[0]}".encode())
+    folder, digest = folder_of(undefended(model)), hashlib.sha256()
+    for word, defence in (("smoothed", parse_smoothed(model)), ("defended", parse_defended(model))):
+        if defence:
+            digest.update(f"{word} {defence[0]}".encode())
     for file in sorted(one for kind in ("*.safetensors", "*.bin") for one in folder.glob(kind)):
         digest.update(file.name.encode())
         with file.open("rb") as stream:
@@ -344,6 +344,7 @@ def _write_table(protocol: Protocol, rows: Sequence[Row], out: Path) -> dict[str
         return (not is_ranked(row) or value is None, 0.0 if value is None else sign * value)
 
     ordered = sorted(rows, key=place)
+    ranks = [1 + sum(place(other) < place(row) for other in rows) if is_ranked(row) else None for row in ordered]
     content = {
         "protocol": {
             "name": protocol.name,
@@ -353,7 +354,7 @@ def _write_table(protocol: Protocol, rows: Sequence[Row], out: Path) -> dict[str
         },
         "corpus_sha256": rows[0]["corpus_sha256"],
         "rank_by": f"{protocol.rank_by} at {last}",
-        "rows": [{"rank": turn if is_ranked(row) else None, **row} for turn, row in enumerate(ordered, 1)],
+        "rows": [{"rank": rank, **row} for rank, row in zip(ranks, ordered, strict=True)],
     }
     write_json(out / f"{TABLE}.json", content)
     table = table_of(content, protocol)
