@@ -121,13 +121,22 @@ def detect(config: DetectConfig, out: Path, streams: tuple[Path, ...] = ()) -> R
     return Result("\n\n".join(parts), found)
 
 
-def defend(config: DefendConfig, out: Path) -> Result:
+def defend(config: DefendConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Put each defence in front of a model that you own or may test; measure its benign cost and its effect on a copy.
 
     A defence that changes any finding of a benign report is refused. Each defence is attacked twice: by an attacker
     who does not know it and by one who does. RUN/defence.json has the table and the summary for a security reviewer,
     RUN/attacks the extractions. Run the command again to continue an interrupted run.
+
+    Args:
+        out: Run folder.
+        plan: Time an extraction without a defence, print what all attacks take, and write and send nothing.
     """
+    if plan:
+        from cxrlab.extraction.defence.defence_plan import plan_defences
+
+        return planned(plan_defences(config, out))
+    out = folder(out)
     from cxrlab.extraction.defence.defend import defend as run
 
     found = run(config, out)

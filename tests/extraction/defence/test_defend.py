@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from corpora import toy_corpus
 
+from cxrlab.core import plan as plans
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, write_text
 from cxrlab.core.json_values import dumps
 from cxrlab.data.corpus import Corpus
 from cxrlab.extraction.config import DefenceSettings, DefendConfig
 from cxrlab.extraction.defence import base as room
+from cxrlab.extraction.defence import defence_plan
 from cxrlab.extraction.defence.base import DEFENCES, Defence, DefenceRejected
+from cxrlab.extraction.defence.defence_plan import plan_defences
 from cxrlab.extraction.defence.defend import Plan, defend, overrides
 from cxrlab.extraction.defence.watermark import Watermark
 
@@ -60,6 +63,22 @@ def config(corpus: Corpus, tmp_path: Path) -> DefendConfig:
     (tmp_path / "key").write_bytes(KEY)
     settings = DefenceSettings(gate_bound=0.3, quota=10, images_per_window=(1.0,), key_file=tmp_path / "key")
     return DefendConfig("stub:normal", corpus.path, trials=40, settings=settings, probes=3, accounts=5, budget=40)
+
+
+def test_the_plan_has_one_extraction_per_attack(
+    config: DefendConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eleven attacks, with the reports of the victim once; the benign images are the sixteen of the run."""
+    work = (
+        plans.Work("reports of the victim", "report", 16, 0.5),
+        plans.Work("queries", "query", 40, 0.25, once_s=1.0),
+    )
+    monkeypatch.setattr(defence_plan, "plan_extraction", lambda config: plans.Plan("extract", work, left_out=("x.",)))
+    found = plan_defences(config, tmp_path / "run")
+    behind = sum(name in ("preprocess",) for name in config.defences)
+    benign, victim, queries = found.work
+    assert (benign.count, victim.count, queries.count, queries.once_s) == (16 * (1 + behind), 16, 11 * 40, 11.0)
+    assert found.facts == {"attacks": 11, "attacks_finished": 0} and not (tmp_path / "run").exists()
 
 
 def test_the_table_its_attacks_and_the_summary(config: DefendConfig, tmp_path: Path) -> None:

@@ -85,11 +85,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     model = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
     permission = preflight.check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
-    attackers = {name: {"plain": Adaptation()} for name in opened}
-    if config.adaptive:
-        for name, (defence, _) in opened.items():
-            if (adapted := adaptation(defence, config)) is not None:
-                attackers[name]["adaptive"] = adapted
+    attackers = attackers_of({name: defence for name, (defence, _) in opened.items()}, config)
     for name, adapted in ((name, one) for name, kinds in attackers.items() for one in kinds.values()):
         attack_config(config, Plan(name, settings, adapted))  # raises for settings that the audit would refuse
     # Benign clients get the same decoding as the attacker.
@@ -167,6 +163,16 @@ def _reports_behind(
     generate_predictions(run, file, ReportGenerator(model, decoding), images, ids, batch_size, title)
     found = read_predictions(run.path(file)).items
     return [found[key] or "" for key in ids]
+
+
+def attackers_of(opened: Mapping[str, Defence], config: DefendConfig) -> dict[str, dict[str, Adaptation]]:
+    """Defence → what each attacker on it does: one who does not know it, and one who does."""
+    attackers = {name: {"plain": Adaptation()} for name in opened}
+    if config.adaptive:
+        for name, defence in opened.items():
+            if (adapted := adaptation(defence, config)) is not None:
+                attackers[name]["adaptive"] = adapted
+    return attackers
 
 
 def adaptation(defence: Defence, config: DefendConfig) -> Adaptation | None:
