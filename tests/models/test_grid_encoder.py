@@ -32,8 +32,9 @@ def test_the_grid_becomes_tokens_row_by_row_behind_their_mean() -> None:
     found = encoder(pixels, output_hidden_states=True)
     assert grid.shape == (2, 1280, 2, 2) and found.last_hidden_state.shape == (2, 5, 1280)
     assert (encoder.config.patch_size, encoder.config.hidden_size) == (32, 1280)
-    assert torch.equal(found.last_hidden_state[:, 2], grid[:, :, 0, 1])  # first row, second column
-    assert torch.allclose(found.pooler_output, grid.mean((2, 3))) and torch.equal(
+    # First row, second column; another memory layout rounds differently.
+    assert torch.allclose(found.last_hidden_state[:, 2], grid[:, :, 0, 1], atol=1e-5)
+    assert torch.allclose(found.pooler_output, grid.mean((2, 3)), atol=1e-5) and torch.equal(
         found.pooler_output, found.last_hidden_state[:, 0]
     )
     assert torch.equal(found.hidden_states[-2], found.last_hidden_state)
